@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_address_of_another_machine_is_named() {
+    fn error_names_foreign_source_address() {
         let to = Address::Tcp("127.0.0.1:1".parse().unwrap());
         let source = "192.0.2.1".parse().unwrap();
         let error = to.begin(Some(source)).unwrap_err();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn why_a_socket_is_not_reached_is_reported_and_never_as_a_number() {
+    fn unix_connect_errors_are_explained() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_spread_and_a_dead_address_is_left_out_for_a_while() {
+    fn dead_address_is_skipped_temporarily() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
         let firsts = |addresses: &Addresses, now| -> Vec<u32> {
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_lacks_is_held_against_neither_a_name_nor_an_address() {
+    fn local_errors_blame_no_address() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
         for (lack, outcome, needle) in [
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_place_while_the_name_changes() {
+    fn address_keeps_index_across_lookups() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
         assert!(addresses.are_known(Time(999)) && !addresses.are_known(Time(1_000)));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_the_lowest_policy_runs_on_each_core_until_it_is_over() {
+    fn idle_thread_keeps_each_core_awake() {
         let Some(awake) = Awake::keep() else {
             // A container's quota.
             let cores = cores::all().unwrap().len();

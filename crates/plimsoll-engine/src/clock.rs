@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_of_the_same_origin_reads_the_same_time() {
+    fn clocks_with_same_origin_agree() {
         let one = Clock::new();
         let other = Clock::of_origin(one.origin_ns());
         let (before, read, after) = (one.now(), other.now(), one.now());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_as_fast_as_the_time_passes() {
+    fn clock_advances_in_real_time() {
         let clock = Clock::new();
         std::thread::sleep(Duration::from_millis(20));
         let read = clock.now();

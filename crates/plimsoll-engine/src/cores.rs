@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn generators_and_servers_have_no_core_in_common() {
+    fn generators_and_servers_share_no_core() {
         // On a thread of its own, which is kept to one core for good.
         let found = std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loop_goes_on_after_panics() {
+    fn loop_continues_after_panics() {
         let mut state = (0, 0);
         let work = |state: &mut (u32, u32)| {
             state.0 += 1;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn library_panics_about_the_system_are_refusals() {
+    fn library_resource_panics_count_as_refusals() {
         let library = "/rustc/59807616/library/std/src";
         for (file, message, cause) in [
             (
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_work_and_says_what_it_was() {
+    fn caught_panic_reports_its_message() {
         assert_eq!(caught(|| 7), Ok(7));
         let defect = caught(|| -> u32 { panic!("two\nlines of {}", "text") }).unwrap_err();
         let text = defect.to_string();

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_allocated_is_counted_and_what_is_freed_is_not() {
+    fn heap_usage_excludes_freed_memory() {
         // Other tests allocate beside this one, less than its two blocks.
         let before = allocated().unwrap();
         let small: Vec<Vec<u8>> = (0..1 << 16).map(|_| vec![1; 1 << 10]).collect();

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_finds_its_own_thing_and_no_later_one() {
+    fn stale_key_finds_no_entry() {
         let mut keyed = Keyed::<char>::default();
         let a = keyed.insert('a');
         assert_eq!(keyed.get(a), Some(&'a'));

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_lie_at_the_same_addresses() {
+    fn spawned_processes_share_memory_layout() {
         let stack = || {
             let mut command = Command::new("grep");
             let shown = command.args(["stack", "/proc/self/maps"]).output();

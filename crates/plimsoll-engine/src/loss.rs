@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_open_connections_name_whose_they_are() {
+    fn open_connection_errors_map_to_outcomes() {
         for (errno, outcome) in [
             (Errno::CONNRESET, Outcome::Reset),
             (Errno::PIPE, Outcome::Reset),

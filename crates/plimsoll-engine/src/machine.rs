@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_the_cores_is_named_and_the_server_is_not() {
+    fn busiest_process_excludes_server() {
         let mut machine = MachineMeter::new();
         let mut loops = Command::new("sh")
             .args(["-c", "while :; do :; done"])
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_wait_for_a_core_are_seen() {
+    fn thread_cpu_wait_is_measured() {
         let mut machine = MachineMeter::new();
         let stop = std::sync::atomic::AtomicBool::new(false);
         let cores = machine.cores;

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_and_the_kernel_can_be_looked_at() {
+    fn process_and_kernel_memory_are_readable() {
         let own = of_processes(&Watched::own()).expect("Linux 4.14 and later report it");
         assert!(
             own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn sockstat_is_read_by_its_keys() {
+    fn sockstat_is_parsed_by_key() {
         let text =
             "sockets: used 294\nTCP: inuse 4 orphan 0 tw 74 alloc 9 mem 136\nUDP: inuse 0 mem 3\n";
         assert_eq!(tcp_sockets(text), Some((9, 136)));

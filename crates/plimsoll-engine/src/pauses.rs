@@ -173,7 +173,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_wait_that_ends_when_it_was_to_is_no_pause() {
+    fn on_time_wakeup_is_not_a_pause() {
         let mut pauses = Pauses::new();
         assert_eq!(pauses.waited(Time(0), Time(5 * MS), Time(5 * MS)), None);
         // An answer came before.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_gone_when_calls_are_as_few_as_before_and_after_ten_lengths_at_the_latest() {
+    fn pause_recovery_ends_and_is_bounded() {
         let mut recorder = Recorder::new(1);
         let mut pauses = Pauses::new();
         pauses.begin(80 * MS, Time(0), (0, 3, 100), &mut recorder);

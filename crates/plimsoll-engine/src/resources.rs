@@ -396,7 +396,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn this_process_is_found_by_the_port_it_listens_on() {
+    fn process_is_found_by_listening_port() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let watched = Watched::listening_on(&[address.into()]).unwrap();
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found_by_the_socket_it_listens_on() {
+    fn process_is_found_by_unix_socket() {
         let path = std::env::temp_dir().join(format!("plimsoll-{}.sock", std::process::id()));
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let address = [Address::Unix(UnixSocket::Path(path.clone()))];
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_is_reported_to_the_microsecond_and_what_was_held_at_the_beginning_counts() {
+    fn meter_counts_initial_usage_and_microseconds() {
         let mut meter = Meter::new(Watched::own());
         // Far more than other tests of this process open and close meanwhile.
         let files: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null")).collect();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_cpu_falls_back_on_the_accounting() {
+    fn thread_cpu_falls_back_to_getrusage() {
         let accounting = || getrusage(UsageWho::RUSAGE_THREAD);
         let refused = || Err(nix::Error::EPERM);
         let before = thread_cpu();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_watched_with_those_it_has_started() {
+    fn watched_process_includes_children() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()
@@ -474,12 +474,12 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_has_no_usage() {
+    fn exited_process_has_no_usage() {
         assert!(Watched::pid(i32::MAX as u32).usage().is_none());
     }
 
     #[test]
-    fn clocks_are_read_where_a_turn_begins() {
+    fn turn_start_reads_cpu_clocks() {
         let turns = Turns {
             of: 2,
             index: 0,

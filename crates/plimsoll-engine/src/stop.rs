@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_run_is_stopped_alone_and_all_together() {
+    fn stop_affects_one_run_or_all() {
         let all = Stop::new();
         let (a, b) = (all.for_one(), all.for_one());
         a.request();

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_has_every_suite_and_group_of_a_plan_in_its_order() {
+    fn provider_keeps_suite_and_group_order() {
         let made = provider(&Suite::ALL, &Group::ALL);
         let suites = made.cipher_suites.iter();
         let suites: Vec<String> = suites.map(|s| agreed::suite_name(s.suite())).collect();

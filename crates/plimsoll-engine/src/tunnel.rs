@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_taken_to_the_byte_however_they_are_split() {
+    fn split_proxy_replies_are_consumed_exactly() {
         let socks = |host: &[u8]| [&[5, 1, 0, 5, 1, 0][..], host, &[0, 80]].concat();
         let reply = [5, 0, 5, 0, 0, 1, 127, 0, 0, 1, 9, 9];
         for (kind, target, user, answers, expected) in [
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_reported_as_what_they_are() {
+    fn proxy_refusals_map_to_specific_errors() {
         use io::ErrorKind as Kind;
         for (kind, user, answers, expected, text) in [
             (

@@ -47,8 +47,8 @@ fn network() -> Command {
 }
 
 #[test]
-fn a_look_up_without_descriptors_does_not_blame_the_name() {
-    let test = "a_look_up_without_descriptors_does_not_blame_the_name";
+fn lookup_without_descriptors_blames_no_name() {
+    let test = "lookup_without_descriptors_blames_no_name";
     if is_run_by_itself(test, Command::new("env")) {
         return;
     }
@@ -74,8 +74,8 @@ fn a_look_up_without_descriptors_does_not_blame_the_name() {
 }
 
 #[test]
-fn a_machine_without_ports_blames_no_address() {
-    if is_run_by_itself("a_machine_without_ports_blames_no_address", network()) {
+fn port_exhaustion_blames_no_address() {
+    if is_run_by_itself("port_exhaustion_blames_no_address", network()) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fingerprint_is_read_as_openssl_prints_it_and_as_it_is_written_here() {
+    fn fingerprint_parses_openssl_and_own_format() {
         let pairs: Vec<String> = (0..32).map(|n: u8| format!("{:02X}", n * 8)).collect();
         let printed = format!("SHA256:{}", pairs.join(":"));
         let read: Fingerprint = printed.parse().unwrap();
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fingerprint_is_refused() {
+    fn invalid_fingerprints_are_rejected() {
         let digits = "0".repeat(64);
         for text in [
             "",

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gates_are_read_and_written_alike() {
+    fn gates_round_trip_through_text() {
         for text in [
             "p99 +3%",
             "p50 +20us",
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gate_is_answered_with_what_is_one() {
+    fn invalid_gate_error_shows_example() {
         for text in [
             "",
             "p99",

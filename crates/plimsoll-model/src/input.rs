@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_opened_as_one() {
+    fn non_regular_files_are_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
         let _listening = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_regular_files_and_no_links() {
+    fn entries_must_be_regular_files() {
         let dir = tempfile::tempdir().unwrap();
         let secret = dir.path().join("secret");
         fs::write(&secret, "text").unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_read_up_to_a_bound() {
+    fn line_length_is_bounded() {
         let mut line = Vec::new();
         let mut from = &b"ab\n\nabc\nd"[..];
         let mut next = |from: &mut &[u8]| {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_read_to_its_end_where_somebody_writes() {
+    fn fifo_is_read_to_eof() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
         let to = path.clone();
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_begin_or_does_not_end_is_given_up() {
+    fn stalled_or_endless_input_fails() {
         let dir = tempfile::tempdir().unwrap();
         let path = fifo(dir.path());
         let short = Duration::from_millis(20);

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_counts_as_the_histogram_does() {
+    fn tail_counts_match_histogram() {
         let mut random = Random(1);
         let times = times((0..2_000).map(|_| random.below(50 * MS)));
         let tail = Tail::of(&times);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn lower_end_leaves_out_calls_that_a_pause_delayed() {
+    fn lower_end_excludes_pause_delayed_calls() {
         let mut record = StageRecord::default();
         record.response.record_n(5 * MS, 900);
         record.response.record_n(50 * MS, 60);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn least_times_of_all_calls_are_a_lower_end_too() {
+    fn minimum_call_times_bound_lower_end() {
         let mut record = StageRecord::default();
         record.response.record_n(9 * MS, 100);
         // Any of the calls may have been late, and each is known to have been by 2 ms at most.
@@ -304,7 +304,7 @@ mod tests {
 
     /// Sent late and read late, by lengths that are not known call by call.
     #[test]
-    fn lower_end_is_below_the_truth_however_lateness_and_times_fall_together() {
+    fn lower_end_never_exceeds_truth() {
         for seed in 0..1_000 {
             let mut random = Random(seed);
             let mut record = StageRecord::default();

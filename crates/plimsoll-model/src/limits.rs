@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floors_add_what_the_connection_needs_and_are_unknown_where_speeds_are() {
+    fn cpu_floor_sums_known_costs() {
         let limits = Limits {
             open_bytes_per_s: BTreeMap::from([("A".to_owned(), 1e9)]),
             client_exchange_us: BTreeMap::from([("X".to_owned(), 50.0)]),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn each_end_pays_for_its_part_of_a_handshake() {
+    fn handshake_cost_is_split_between_ends() {
         let one = |name: &str, us: f64| BTreeMap::from([(name.to_owned(), us)]);
         let primitives = Primitives {
             client_exchange_us: one("X", 50.0),

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_again_and_merging_adds() {
+    fn measure_keys_round_trip_and_merge() {
         for count in Count::all() {
             assert_eq!(Count::from_key(count.key()), Some(count));
         }

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_unique_and_found_again() {
+    fn outcome_codes_round_trip_uniquely() {
         for (i, outcome) in Outcome::all().enumerate() {
             assert_eq!(outcome.index(), i);
             assert_eq!(Outcome::from_code(outcome.code()), Some(outcome));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn status_numbers_are_the_first_outcomes() {
+    fn status_numbers_map_to_first_outcomes() {
         assert_eq!(Outcome::of_status(0), Outcome::Ok);
         assert_eq!(Outcome::of_status(4), Outcome::DeadlineExceeded);
         assert_eq!(Outcome::of_status(12), Outcome::Unimplemented);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_that_are_reported_late_are_errors() {
+    fn late_write_errors_are_reported() {
         for kind in [
             io::ErrorKind::QuotaExceeded,
             io::ErrorKind::StorageFull,
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_a_disk_is_written_all_the_same() {
+    fn non_disk_files_are_still_written() {
         write(Path::new("/dev/null"), "text").unwrap();
         let error = write(Path::new("/dev/full"), "text").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);

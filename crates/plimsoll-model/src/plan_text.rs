@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_named_and_what_matters_is_distinguished() {
+    fn plan_diff_names_keys_and_relevance() {
         let a = "name = 'a'\ntarget = 'grpc://x:1'\n[load]\nrate = '100/s'\nconnections = 1\n";
         let b = "name = 'b'\ntarget = 'grpc://x:1'\n[load]\nrate = '200/s'\n";
         let found = differences(a, b);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_compared_by_what_it_means_where_that_is_known() {
+    fn plan_diff_compares_values_by_meaning() {
         let before = "load = { duration = '12.5s', rate = '60/m', read_buffer = '1024B' }";
         let now = "load = { duration = '12500ms', rate = '1/s', read_buffer = '1KiB' }";
         assert_eq!(differences(before, now), []);

@@ -467,7 +467,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_over_an_hour_counts_as_an_hour() {
+    fn times_are_clamped_to_one_hour() {
         let mut times = Times::default();
         times.record(u64::MAX);
         times.record(0);

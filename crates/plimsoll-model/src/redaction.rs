@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_of_urls_are_masked_and_all_else_stays() {
+    fn url_masking_only_touches_secrets() {
         for (text, shown) in [
             ("redis://me:pw@a:1/2", "redis://*****@a:1/2"),
             ("`redis://:p/w@a:1` is", "`redis://****@a:1` is"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_header_fields_of_a_plan_are_masked() {
+    fn secret_headers_in_plan_are_masked() {
         let plan = "target = \"http://u:p@a\"\n[call.http]\nheaders = { Authorization = \"Bearer a\", x = \"b\" }\n\
                     [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = 'c'\nplain = \"d\"\nauthorization = \"open\n\
                     [call.http]\nheaders.cookie = \"e\"\n";
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_of_a_query_go_to_variables_and_come_back() {
+    fn query_secrets_round_trip_through_variables() {
         let url = "/v1?a=1&api_key=x%20y&token=z&token=w&key=$OWN";
         let saved = "/v1?a=1&api_key=$PLIMSOLL_QUERY_API_KEY&token=$PLIMSOLL_QUERY_TOKEN\
                      &token=$PLIMSOLL_QUERY_TOKEN_2&key=$OWN";

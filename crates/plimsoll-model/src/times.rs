@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn lowest_of_bucket_matches_the_histogram() {
+    fn bucket_lower_bound_matches_histogram() {
         let histogram = new_histogram();
         for (ns, _) in values(0).into_iter().chain(values(2_040)) {
             let ns = ns.min(LONGEST_NS);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_times_equal_recorded_ones_however_merged() {
+    fn packed_times_merge_like_recorded_times() {
         let parts = [values(0), values(17), values(1_000_000), Vec::new()];
         let mut all = Times::default();
         let packed: Vec<Times> = parts.iter().map(|p| p.iter().copied().collect()).collect();
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn many_packed_buckets_become_a_histogram() {
+    fn many_packed_buckets_convert_to_histogram() {
         let part = |from: u64| -> Times { (from..from + 900).map(|ns| (ns, 1)).collect() };
         let mut merged = part(0);
         merged.merge(&part(450));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_durations_say_what_is_right() {
+    fn malformed_duration_errors_suggest_fix() {
         assert_eq!(
             period("30"),
             Err("`30` has no unit: write \"30s\" or \"30ms\"".into())

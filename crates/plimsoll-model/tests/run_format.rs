@@ -219,7 +219,7 @@ fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
 }
 
 #[test]
-fn a_run_read_back_is_the_run() {
+fn finished_run_round_trips() {
     let parent = tempfile::tempdir().unwrap();
     let (writer, dir) = write(parent.path(), 4);
     let written = writer.finish(Ending::complete()).unwrap();
@@ -263,7 +263,7 @@ fn a_run_read_back_is_the_run() {
 }
 
 #[test]
-fn a_killed_run_keeps_what_it_wrote() {
+fn killed_run_keeps_written_intervals() {
     let parent = tempfile::tempdir().unwrap();
     let (writer, dir) = write(parent.path(), 3);
     // Killed: neither finished nor dropped in good order.
@@ -286,7 +286,7 @@ fn a_killed_run_keeps_what_it_wrote() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_run_files_are_named() {
     let parent = tempfile::tempdir().unwrap();
     let problem = |dir: &Path| Run::load(dir).unwrap_err().to_string();
     assert!(problem(parent.path()).contains("not a run directory"));
@@ -354,7 +354,7 @@ fn documented(page: &str, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_contract_page_lists_exactly_the_keys_that_are_written() {
+fn documented_keys_match_written_keys() {
     let parent = tempfile::tempdir().unwrap();
     let (mut writer, dir) = write(parent.path(), 4);
     let mut totals = ShardTotals::default();
@@ -386,7 +386,7 @@ fn the_contract_page_lists_exactly_the_keys_that_are_written() {
 }
 
 #[test]
-fn cpu_of_a_second_in_which_no_call_ended_belongs_to_the_next_end() {
+fn idle_cpu_counts_toward_next_call() {
     let header = header();
     let mut totals = Totals::default();
     let quiet = IntervalRecord {
@@ -406,7 +406,7 @@ fn cpu_of_a_second_in_which_no_call_ended_belongs_to_the_next_end() {
 /// Connections that a target closes now and then are made again: as many as are wanted came up,
 /// though not all at the moment of counting, and one failure to connect condemns nothing.
 #[test]
-fn connections_that_come_and_go_are_not_missing() {
+fn replaced_connections_are_not_missing() {
     let wanted = 16;
     let header = RunHeader {
         connections: Some(wanted),
@@ -440,7 +440,7 @@ fn connections_that_come_and_go_are_not_missing() {
 
 /// Connections that were to be reused, and were closed by the target instead.
 #[test]
-fn connections_that_are_not_reused_are_a_problem() {
+fn unreused_connections_are_reported() {
     let problem = |wanted: u32, made: u64, calls: u64| {
         let header = RunHeader {
             connections: Some(wanted),
@@ -483,7 +483,7 @@ fn connections_that_are_not_reused_are_a_problem() {
 
 /// Each shard's figures are those of its part, and one at its limit makes the whole invalid.
 #[test]
-fn a_shard_at_its_limit_makes_the_run_invalid_and_is_named() {
+fn generator_limited_shard_invalidates_run() {
     let parent = tempfile::tempdir().unwrap();
     let (mut writer, _) = write(parent.path(), 4);
     let header = writer.header().clone();

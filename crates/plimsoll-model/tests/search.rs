@@ -74,7 +74,7 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 /// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
 /// line would still be found.
 #[test]
-fn searches_by_verdict_go_the_way_they_went() {
+fn verdict_search_paths_match_snapshot() {
     let mut paths = String::new();
     for (noise, precision, budget_s, hiccups) in [
         (0.0, 0.01, 1_000.0, 0),
@@ -112,7 +112,7 @@ fn searches_by_verdict_go_the_way_they_went() {
 }
 
 #[test]
-fn a_sharp_capacity_is_found_to_the_precision_wherever_the_search_begins() {
+fn sharp_capacity_found_from_any_start() {
     for capacity in [3.7, 99.0, 100.0, 101.3, 1_987.0, 47_111.0, 1_234_567.0] {
         for start_per_s in [1.0, 100.0, 5_000.0] {
             for precision in [0.001, 0.01, 0.05] {
@@ -138,7 +138,7 @@ fn a_sharp_capacity_is_found_to_the_precision_wherever_the_search_begins() {
 }
 
 #[test]
-fn with_noise_the_line_is_within_the_precision_in_95_of_100_seeds() {
+fn noisy_capacity_is_found_within_precision() {
     // Capacity varies from trial to trial; a longer trial evens it out.
     let within = |noise: f64, precision: f64| {
         (0..100_u32)
@@ -170,7 +170,7 @@ fn with_noise_the_line_is_within_the_precision_in_95_of_100_seeds() {
 }
 
 #[test]
-fn the_bounds_that_are_stated_hold_the_capacity_however_noisy_it_is() {
+fn stated_bounds_contain_noisy_capacity() {
     // The wider the noise, the more trials a search makes: 100 seeds, of which at least 95 hold it too,
     // take minutes on a busy machine.
     for noise in [0.005, 0.02, 0.05] {
@@ -197,7 +197,7 @@ fn the_bounds_that_are_stated_hold_the_capacity_however_noisy_it_is() {
 }
 
 #[test]
-fn a_queue_that_fills_slowly_does_not_pass_for_capacity() {
+fn slowly_filling_queue_is_not_capacity() {
     // Just above the capacity a queue grows by the excess; a short trial ends before the
     // objective's 100 ms of waiting are reached.
     let capacity = 1_000.0;
@@ -216,7 +216,7 @@ fn a_queue_that_fills_slowly_does_not_pass_for_capacity() {
 }
 
 #[test]
-fn the_generators_limit_is_never_reported_as_the_servers() {
+fn generator_limit_is_not_target_limit() {
     for generator in [300.0, 990.0, 1_000.0, 5_000.0] {
         let (found, _) = search(&goal(), &mut |rate, _| {
             if rate > generator {
@@ -242,7 +242,7 @@ fn the_generators_limit_is_never_reported_as_the_servers() {
 }
 
 #[test]
-fn one_hiccup_of_the_generator_is_not_its_limit() {
+fn single_generator_hiccup_is_ignored() {
     let mut trial = 0;
     let (found, _) = search(&goal(), &mut |rate, _| {
         trial += 1;
@@ -259,7 +259,7 @@ fn one_hiccup_of_the_generator_is_not_its_limit() {
 }
 
 #[test]
-fn errors_that_break_first_are_distinguished_from_latency() {
+fn error_limit_differs_from_latency_limit() {
     let (found, _) = search(&goal(), &mut |rate, _| {
         if rate <= 640.0 {
             Verdict::Met
@@ -274,7 +274,7 @@ fn errors_that_break_first_are_distinguished_from_latency() {
 }
 
 #[test]
-fn where_everything_passes_or_nothing_does_the_ends_are_named() {
+fn search_reports_reached_range_limit() {
     let goal = Goal {
         least_per_s: 10.0,
         most_per_s: 3_000.0,
@@ -293,7 +293,7 @@ fn where_everything_passes_or_nothing_does_the_ends_are_named() {
 }
 
 #[test]
-fn the_budget_is_kept_and_what_is_known_by_then_is_confirmed() {
+fn search_confirms_result_within_budget() {
     for budget_s in [3.0, 8.0, 20.0, 31.0, 45.0, 60.0, 90.0, 120.0, 200.0] {
         let goal = Goal { budget_s, ..goal() };
         let (found, trials) = search(&goal, &mut |rate, _| met_if(rate <= 1_987.0));
@@ -312,7 +312,7 @@ fn the_budget_is_kept_and_what_is_known_by_then_is_confirmed() {
 }
 
 #[test]
-fn the_curve_has_points_from_idle_to_overload_and_a_knee() {
+fn curve_spans_idle_to_overload_with_knee() {
     let (found, trials) = search(
         &Goal {
             start_per_s: 2_000.0,
@@ -328,7 +328,7 @@ fn the_curve_has_points_from_idle_to_overload_and_a_knee() {
 }
 
 #[test]
-fn a_goal_that_makes_no_sense_says_what_would() {
+fn invalid_goal_errors_suggest_fix() {
     let wrong = |change: fn(&mut Goal)| {
         let mut goal = goal();
         change(&mut goal);

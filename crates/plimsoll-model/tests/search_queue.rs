@@ -21,7 +21,7 @@ fn fewest(n: u64) -> u64 {
 /// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
 /// line would still be found.
 #[test]
-fn searches_with_a_queue_go_the_way_they_went() {
+fn queue_search_paths_match_snapshot() {
     let slow = |row: &Row| row.capacity_per_s <= 2_000.0;
     let rows = Row::capacities().into_iter().chain(Row::objectives());
     let mut paths = String::new();
@@ -35,7 +35,7 @@ fn searches_with_a_queue_go_the_way_they_went() {
 }
 
 #[test]
-fn the_line_is_found_and_confirmed_within_a_minute() {
+fn load_line_confirmed_within_one_minute() {
     const SEEDS: u64 = 20;
     let seed = seed();
     let mut wrong = Vec::new();
@@ -58,7 +58,7 @@ fn the_line_is_found_and_confirmed_within_a_minute() {
 /// of 200/s carries, with any error that is worth stating: so probes there pass. The search must not
 /// believe them.
 #[test]
-fn probes_that_hide_a_growing_queue_do_not_widen_a_quiet_result() {
+fn misleading_probes_do_not_widen_bounds() {
     for capacity_per_s in [197.0, 200.0, 2_000.0, 10_000.0] {
         for budget_s in [60.0, 90.0, 300.0] {
             let (found, trials) = search_for(&Row::quiet(capacity_per_s), budget_s);

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_says_the_same_numbers() {
+    fn c_header_constants_match_rust() {
         for (name, number) in [
             ("PLIMSOLL_CODEC_ABI", i64::from(VERSION)),
             ("PLIMSOLL_OK", result::OK.into()),

@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_frame_reaches_beyond_what_is_there(
+        fn decoded_frame_stays_within_input(
             result in prop_oneof![Just(0), -2i32..8, any::<i32>()],
             (length, id, note, payload_at, payload_length) in
                 (number(), number(), number(), number(), number()),
@@ -293,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn no_more_is_written_than_there_is_room(
+        fn written_bytes_never_exceed_buffer(
             result in prop_oneof![Just(0), Just(3), any::<i32>()],
             length in number(), room in 0usize..300, more in 0usize..300,
         ) {

@@ -146,18 +146,18 @@ fn speaks_x_example(codec: &Codec) {
 }
 
 #[test]
-fn the_example_in_c_speaks_its_protocol() {
+fn c_example_speaks_its_protocol() {
     let folder = tempfile::tempdir().unwrap();
     speaks_x_example(&load(&built::c_example(folder.path())));
 }
 
 #[test]
-fn the_example_in_rust_speaks_its_protocol() {
+fn rust_example_speaks_its_protocol() {
     speaks_x_example(&load(&built::rust_example()));
 }
 
 #[test]
-fn the_plugin_of_the_documentation_is_one() {
+fn documented_plugin_compiles_and_works() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/plugin.md");
     let page = fs::read_to_string(page).unwrap();
     let source = page.split("```c\n").nth(1).unwrap();
@@ -192,7 +192,7 @@ fn the_plugin_of_the_documentation_is_one() {
 }
 
 #[test]
-fn the_header_is_good_c_and_good_cpp() {
+fn header_compiles_as_c_and_cpp() {
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/plimsoll_codec.h");
     for (compiler, language) in [("cc", "c"), ("c++", "c++")] {
         let output = Command::new(compiler)
@@ -207,7 +207,7 @@ fn the_header_is_good_c_and_good_cpp() {
 }
 
 #[test]
-fn what_is_no_plugin_is_refused_with_the_reason() {
+fn invalid_plugins_are_rejected_with_reason() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let text = folder.join("text.so");
@@ -274,7 +274,7 @@ impl Plugin for Panics {
 }
 
 #[test]
-fn a_panic_is_a_fault_and_nothing_more() {
+fn plugin_panic_becomes_fault() {
     let codec = Codec::built_in::<Panics>().unwrap();
     let mut out = b"before".to_vec();
     assert_eq!(codec.matches(b"x", Sender::Client), Err(Fault::Failed));
@@ -289,7 +289,7 @@ fn a_panic_is_a_fault_and_nothing_more() {
 }
 
 #[test]
-fn a_plugin_that_returns_nonsense_is_never_believed() {
+fn nonsensical_plugin_results_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let codec = load(&built::nonsense(folder.path(), "nonsense.so", &[]));
     let result = prop_oneof![4 => Just(0i32), 2 => Just(1), 2 => Just(3), 1 => any::<i32>()];

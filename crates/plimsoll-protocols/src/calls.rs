@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn calls_are_found_by_their_ids_in_any_order(
+        fn calls_are_found_by_id(
             steps in proptest::collection::vec((0u8..4, any::<prop::sample::Index>()), 1..300),
         ) {
             let mut calls = Calls { next_id: u32::MAX - 20, ..Calls::default() };

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_undone_in_the_reverse_of_their_order() {
+    fn content_codings_decode_in_reverse() {
         let of = |values: &[&str]| Codings::of(values.iter().map(|value| value.as_bytes()));
         assert_eq!(of(&["identity", ""]), Codings::IDENTITY);
         assert_eq!(of(&["gzip"]), Codings::from(Coding::Gzip));
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn deflate_is_unpacked_without_its_zlib_format_too() {
+    fn raw_deflate_is_accepted() {
         let mut packed = Vec::new();
         flate2::read::DeflateEncoder::new(TEXT, flate2::Compression::best())
             .read_to_end(&mut packed)
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_unpacked_however_they_are_split() {
+    fn bodies_decompress_in_any_split() {
         for (coding, packed) in all() {
             for step in 1..=packed.len() {
                 let out = unpack(coding, &packed, step, 1_000).unwrap();
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_changed_or_too_large_is_an_error() {
+    fn truncated_or_oversized_bodies_are_errors() {
         for (coding, packed) in all() {
             for cut in 1..packed.len() {
                 let cut_off = unpack(coding, &packed[..cut], 7, 1_000);
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_ends_at_the_limit() {
+    fn decompression_bomb_stops_at_limit() {
         let zeros = vec![0; 64 << 20];
         for (coding, packed) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
             assert!(packed.len() < zeros.len() / 900, "{coding:?}");

@@ -156,7 +156,7 @@ fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> Frame<'a> {
 }
 
 #[test]
-fn strings_come_back_in_the_layout_they_were_sent_in() {
+fn strings_are_echoed_in_request_layout() {
     let server = Server::start(untyped());
     let mut client = server.connect();
     for (id, form) in [Form::V1, Form::V2, Form::V2_CRC].into_iter().enumerate() {
@@ -188,7 +188,7 @@ fn strings_come_back_in_the_layout_they_were_sent_in() {
 }
 
 #[test]
-fn services_answer_and_what_is_missing_is_reported_in_sofarpcs_words() {
+fn services_answer_and_report_sofarpc_errors() {
     let server = Server::start(untyped());
     let mut client = server.connect();
     let (header, content) = sofa("peer.HelloService:1.0", "sayHello");
@@ -238,7 +238,7 @@ fn services_answer_and_what_is_missing_is_reported_in_sofarpcs_words() {
 }
 
 #[test]
-fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
+fn full_pool_and_queue_answer_busy() {
     let server = Server::start(BoltOptions {
         // Long enough that all have come before the first is answered.
         delay: Delay::Constant(Duration::from_millis(500)),
@@ -268,7 +268,7 @@ fn a_full_pool_and_queue_answer_busy_and_the_rest_is_answered_in_time() {
 }
 
 #[test]
-fn shares_of_failures_are_what_was_asked_for() {
+fn failure_shares_match_configuration() {
     let server = Server::start(BoltOptions {
         fail: vec![
             Share {
@@ -301,7 +301,7 @@ fn shares_of_failures_are_what_was_asked_for() {
 }
 
 #[test]
-fn what_is_no_bolt_is_closed_and_the_others_go_on() {
+fn non_bolt_bytes_close_only_their_connection() {
     let server = Server::start(untyped());
     let mut good = server.connect();
     let mut crc = Vec::new();

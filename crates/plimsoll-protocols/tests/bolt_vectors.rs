@@ -45,7 +45,7 @@ fn header_again(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn every_frame_is_read_and_written_again_byte_for_byte() {
+fn every_vector_round_trips() {
     let mut seen = 0;
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
@@ -74,7 +74,7 @@ fn every_frame_is_read_and_written_again_byte_for_byte() {
 }
 
 #[test]
-fn layouts_are_recognised_by_the_frames_own_bytes() {
+fn layouts_are_recognised_from_frame_bytes() {
     for (name, form, crc) in [
         ("v1-request-string-hello", Form::V1, false),
         (
@@ -112,7 +112,7 @@ fn layouts_are_recognised_by_the_frames_own_bytes() {
 }
 
 #[test]
-fn a_checksum_is_believed_only_if_it_is_right() {
+fn wrong_checksum_is_rejected() {
     let mut bytes = vector("v2ver2-response-string-hello-crc");
     *bytes.last_mut().unwrap() ^= 1;
     assert!(matches!(
@@ -122,7 +122,7 @@ fn a_checksum_is_believed_only_if_it_is_right() {
 }
 
 #[test]
-fn heartbeats_and_their_answers_are_the_bytes_java_sends() {
+fn heartbeats_and_acks_match_java_bytes() {
     for (request, ack, form) in [
         ("v1-heartbeat-request-id2", "v1-heartbeat-ack-id2", Form::V1),
         (
@@ -140,7 +140,7 @@ fn heartbeats_and_their_answers_are_the_bytes_java_sends() {
 }
 
 #[test]
-fn bare_answers_are_the_bytes_java_and_mosn_send() {
+fn bare_responses_match_java_and_mosn() {
     for (name, status) in [
         (
             "v1-response-threadpool-busy-0004-empty",
@@ -158,7 +158,7 @@ fn bare_answers_are_the_bytes_java_and_mosn_send() {
 }
 
 #[test]
-fn a_sofarpc_call_is_taken_apart_and_ours_is_alike() {
+fn sofarpc_requests_parse_and_match_ours() {
     for (name, service, method) in [
         (
             "v1-sofarpc-request-sayHello-world",
@@ -203,7 +203,7 @@ fn a_sofarpc_call_is_taken_apart_and_ours_is_alike() {
 }
 
 #[test]
-fn answers_are_the_bytes_java_sends() {
+fn sofarpc_responses_match_java_bytes() {
     let bytes = vector("v1-sofarpc-response-hello-world");
     assert_eq!(
         sofa::answer(Value::from("hello world")),

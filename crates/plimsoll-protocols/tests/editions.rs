@@ -169,7 +169,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_feature_of_every_edition_has_the_bytes_that_python_gives() {
+fn every_edition_feature_encodes_like_python() {
     let folder = tempfile::tempdir().unwrap();
     let messages = messages();
     let mut questions = String::new();
@@ -211,7 +211,7 @@ fn every_feature_of_every_edition_has_the_bytes_that_python_gives() {
 }
 
 #[test]
-fn an_editions_source_is_refused_by_line_and_an_unknown_edition_by_name() {
+fn invalid_edition_error_names_position() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.proto");
     for (text, said) in [

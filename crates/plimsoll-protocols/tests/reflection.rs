@@ -144,7 +144,7 @@ async fn ask(
 const LINE: &str = "a.S/Do (unary): a.Q -> a.Q\n";
 
 #[tokio::test]
-async fn older_version_is_asked_whatever_the_newer_one_answers() {
+async fn any_v1_failure_falls_back_to_v1alpha() {
     for newer in [
         Newer::Reflection,
         Newer::Page(404),
@@ -164,7 +164,7 @@ async fn older_version_is_asked_whatever_the_newer_one_answers() {
 }
 
 #[tokio::test]
-async fn failure_is_that_of_the_version_that_is_there() {
+async fn error_reports_v1_reflection_failure() {
     for (newer, expected) in [
         (
             Newer::Page(502),
@@ -187,7 +187,7 @@ async fn failure_is_that_of_the_version_that_is_there() {
 }
 
 #[tokio::test]
-async fn symbols_are_described_that_are_not_listed() {
+async fn unlisted_symbols_can_be_described() {
     let address = serve(Newer::Reflection, true, "b.None").await;
     let found = ask(address, Inquiry::Symbol("a.S"), &[]).await;
     assert_eq!(found.expect("a schema").list(), LINE);
@@ -201,7 +201,7 @@ async fn symbols_are_described_that_are_not_listed() {
 }
 
 #[tokio::test]
-async fn types_that_messages_carry_are_asked_for() {
+async fn any_payload_types_are_fetched() {
     let json = r#"{"payload": {"@type": "type.googleapis.com/b.Y", "sku": "x"}}"#;
     let address = serve(Newer::Reflection, true, "a.S").await;
     let bare = ask(address, Inquiry::Symbol("a.S"), &[])
@@ -284,7 +284,7 @@ async fn thousands_of_services_are_listed() {
 }
 
 #[tokio::test]
-async fn server_that_answers_too_slowly_is_given_up() {
+async fn slow_reflection_server_times_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {

@@ -47,7 +47,7 @@ fn problems(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_mistake_in_a_list_of_messages_has_its_place() {
+fn message_list_error_gives_index() {
     let plan = "target = \"grpc://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\nmessage_binary = [\"a.bin\", 3]\n[load]\nclients = 1\n";
     let found = problems(plan);
     assert!(
@@ -57,7 +57,7 @@ fn a_mistake_in_a_list_of_messages_has_its_place() {
 }
 
 #[test]
-fn a_section_is_read_and_saved_by_its_protocol() {
+fn hold_section_round_trips() {
     register();
     let text = held("keepalive = \"2s\"", "duration = \"10s\"");
     let typed = spec::read(&text).expect("readable");
@@ -75,7 +75,7 @@ fn a_section_is_read_and_saved_by_its_protocol() {
 }
 
 #[test]
-fn its_mistakes_have_a_key_and_a_place() {
+fn hold_errors_name_key_and_span() {
     let unknown = problems(&held("greting = \"1B\"", "duration = \"1s\""));
     assert_eq!(unknown, ["`call.hold.greting`: unknown key in [call.hold]"]);
     let kind = held("keepalive = 3", "duration = \"1s\"");
@@ -109,7 +109,7 @@ fn its_mistakes_have_a_key_and_a_place() {
 
 /// A ladder of them: with the scheme that secures the link, and without one where it is off.
 #[test]
-fn a_ladder_goes_from_plaintext_to_tls() {
+fn hold_ladder_covers_plaintext_and_tls() {
     register();
     let plan = "target = \"tls://h:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n[load]\nduration = \"1s\"\n[ladder]\ntls = [\"off\", \"server\"]\n";
     let rungs = spec::read(plan).expect("a plan").rungs().expect("rungs");
@@ -142,7 +142,7 @@ fn plan(text: &str) -> Plan {
 }
 
 #[test]
-fn a_plugins_call_has_the_defaults_of_its_documentation() {
+fn plugin_call_has_documented_defaults() {
     let folder = tempfile::tempdir().expect("a folder");
     let codec = built::c_example(folder.path());
     let text = of_plugin(&format!(
@@ -162,7 +162,7 @@ fn a_plugins_call_has_the_defaults_of_its_documentation() {
 }
 
 #[test]
-fn what_is_saved_of_a_plugins_call_is_the_same_plan() {
+fn saved_plugin_call_round_trips() {
     let folder = tempfile::tempdir().expect("a folder");
     let codec = built::c_example(folder.path());
     let text = of_plugin(&format!(
@@ -182,7 +182,7 @@ fn what_is_saved_of_a_plugins_call_is_the_same_plan() {
 }
 
 #[test]
-fn wrong_calls_of_plugins_are_reported_by_key() {
+fn plugin_call_errors_name_key() {
     for (call, needle) in [
         ("", "`call.plugin.codec`: missing: name the shared object"),
         (
@@ -221,7 +221,7 @@ fn of_bolt(call: &str) -> String {
 }
 
 #[test]
-fn a_bolt_call_has_the_defaults_of_its_documentation() {
+fn bolt_call_has_documented_defaults() {
     let plan = plan(&of_bolt(
         "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
     ));
@@ -235,7 +235,7 @@ fn a_bolt_call_has_the_defaults_of_its_documentation() {
 }
 
 #[test]
-fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
+fn saved_bolt_call_round_trips() {
     let text = of_bolt(
         "class = \"java.lang.String\"\ncontent = \"1\"\nversion = \"v2-crc\"\ntimeout = \"none\"\ndeadline = \"2s\"\nin_flight = 3",
     );
@@ -246,7 +246,7 @@ fn what_is_saved_of_a_bolt_call_is_the_same_plan() {
 }
 
 #[test]
-fn wrong_bolt_calls_are_reported_by_key() {
+fn bolt_call_errors_name_key() {
     for (call, needle) in [
         ("method = \"c\"", "`call.bolt.service`: missing"),
         ("service = \"a\"", "`call.bolt.method`: missing"),
@@ -294,7 +294,7 @@ fn wrong_bolt_calls_are_reported_by_key() {
 }
 
 #[test]
-fn schemes_of_other_tools_are_named() {
+fn foreign_url_schemes_suggest_ours() {
     register();
     for (url, needle) in [
         ("sofarpc://a:1", "write sofa://a:1"),
@@ -312,7 +312,7 @@ fn schemes_of_other_tools_are_named() {
 }
 
 #[test]
-fn a_path_that_is_not_utf8_is_an_error_and_no_empty_section() {
+fn non_utf8_path_is_rejected() {
     let named = PluginOptions {
         codec: Some(OsString::from_vec(vec![0xff]).into()),
         ..PluginOptions::default()
@@ -323,7 +323,7 @@ fn a_path_that_is_not_utf8_is_an_error_and_no_empty_section() {
 
 /// A lane's scheme decides whether it has the plan's TLS.
 #[test]
-fn lanes_of_other_schemes_keep_or_lose_tls() {
+fn lane_scheme_decides_tls() {
     register();
     let text = "target = \"grpcs://a:1\"\n[tls]\nca = \"ca\"\n[call.grpc]\nmethod = \"a.B/C\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n\
                 [lanes.secured]\ntarget = \"plugins://b:1\"\ncall.plugin.codec = \"x.so\"\n\
@@ -338,7 +338,7 @@ fn lanes_of_other_schemes_keep_or_lose_tls() {
 }
 
 #[test]
-fn what_to_fetch_is_in_the_url_or_in_the_section() {
+fn fetch_path_from_url_or_section() {
     let fetched = |target: &str, section: &str| {
         let text = format!(
             "target = \"{target}\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n{section}\n"
@@ -364,7 +364,7 @@ fn what_to_fetch_is_in_the_url_or_in_the_section() {
 }
 
 #[test]
-fn wrong_fetches_say_what_is_right() {
+fn fetch_errors_suggest_fix() {
     let load = "[load]\nclients = 1\ncalls = 1\n";
     for (text, expected) in [
         (
@@ -414,7 +414,7 @@ fn every_file_is_fetched_alike() {
 }
 
 #[test]
-fn openssl_serves_files_over_new_connections() {
+fn openssl_requires_files_on_new_connections() {
     register();
     let of = |call: &str, ladder: &str| {
         let text = format!(
@@ -456,7 +456,7 @@ fn openssl_serves_files_over_new_connections() {
 }
 
 #[test]
-fn sizes_choose_the_file_and_bound_what_is_in_flight() {
+fn size_selects_file_and_caps_clients() {
     register();
     let text = "target = \"https://h:1/x\"\n[call.fetch]\n[load]\nclients = 16\n[ladder]\nsize = [\"1KiB\", \"32MiB\", \"512MiB\"]";
     let found = spec::read(text).unwrap().rungs().unwrap();

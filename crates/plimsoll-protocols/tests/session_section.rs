@@ -53,7 +53,7 @@ const CLIENTS: &str = "[load]\nclients = 3";
 const ROWS: &str = "[rows]\nfile = \"users.csv\"";
 
 #[test]
-fn queries_are_json_whatever_their_text() {
+fn query_text_is_json_escaped() {
     let asked = |query: &QueryText| -> String {
         let body: serde_json::Value = serde_json::from_slice(&query.body).unwrap();
         assert_eq!(body.as_object().unwrap().len(), 1);
@@ -94,7 +94,7 @@ fn queries_are_json_whatever_their_text() {
 }
 
 #[test]
-fn what_queries_can_not_ask_is_reported_by_key() {
+fn query_errors_name_key() {
     for (session, load, expected) in [
         (
             "query = '{{sequence}}'",

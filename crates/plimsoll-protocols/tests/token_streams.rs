@@ -192,7 +192,7 @@ fn folder() -> &'static Path {
 }
 
 #[test]
-fn streams_of_many_servers_are_read() {
+fn streams_of_many_servers_parse() {
     let files = fs::read_dir(folder()).unwrap().count();
     assert_eq!(files, EXPECTED.len());
     for (name, pieces, usage, finished, outcome) in EXPECTED {
@@ -214,7 +214,7 @@ fn streams_of_many_servers_are_read() {
 }
 
 #[test]
-fn refused_answers_name_event_place_and_beginning() {
+fn stream_errors_name_event_and_excerpt() {
     let token = "data: {\"choices\":[{\"delta\":{\"content\":\"it\"}}]}\n\n";
     for (body, media_type, outcome, parts) in [
         (

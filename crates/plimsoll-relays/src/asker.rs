@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_is_whom_trusted_proxies_name() {
+    fn client_address_comes_from_trusted_proxies() {
         // One of them as a socket of both families has it.
         let trusted: [IpAddr; 2] = ["::ffff:127.0.0.1".parse().unwrap(), [10, 0, 0, 9].into()];
         let trusted = Proxies::new(&trusted);

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_counted_in_the_bucket_that_holds_them() {
+    fn durations_land_in_correct_bucket() {
         let mut registry = registry("test");
         let family = Family::<Labels, Latencies>::default();
         registry.register_with_unit("took", "How long", Unit::Seconds, family.clone());

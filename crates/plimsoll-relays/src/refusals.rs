@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_is_logged_and_the_rest_is_counted() {
+    fn first_logged_and_rest_counted() {
         let refusals = Refusals::default();
         let firsts = (0..100).filter(|_| refusals.is_first("expired")).count();
         assert_eq!((firsts, refusals.is_first("path")), (1, true));

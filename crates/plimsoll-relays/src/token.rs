@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_own_session_only() {
+    fn token_opens_only_its_session() {
         let token = keys(&[ONE]).sign("s1").unwrap();
         let keys = keys(&[ONE]);
         assert_eq!(keys.check(&token, "s1"), Ok(()));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn both_secrets_of_a_rotation_are_good_and_others_are_not() {
+    fn rotation_accepts_both_secrets_only() {
         let old = keys(&[ONE]).sign("s").unwrap();
         let new = keys(&[TWO]).sign("s").unwrap();
         let rotating = keys(&[TWO, ONE]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_unsigned_and_incomplete_tokens_are_refused() {
+    fn invalid_tokens_are_rejected() {
         let claims = json!({ "session_id": "s", "iat": 1 });
         let good = token(Algorithm::HS256, ONE, &claims);
         let (head_and_claims, signature) = good.rsplit_once('.').unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_are_replaced_are_replaced_for_all_and_bad_ones_change_nothing() {
+    fn valid_replacement_secrets_reach_all_clones() {
         let ours = keys(&[ONE]);
         let (of_another, old) = (ours.clone(), ours.sign("s").unwrap());
         ours.replace(&[TWO.to_vec(), ONE.to_vec()]).unwrap();

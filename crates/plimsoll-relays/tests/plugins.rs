@@ -134,7 +134,7 @@ fn with(plugin: &Path, more: &str) -> String {
 }
 
 #[test]
-fn calls_share_a_connection_through_two_sidecars_one_in_c_and_one_in_rust() {
+fn c_and_rust_sidecars_share_connection() {
     let folder = certificates();
     let (c, rust) = (built::c_example(folder.path()), built::rust_example());
     let codec = Codec::load(&c).unwrap();
@@ -211,7 +211,7 @@ fn frames_pass_in_any_pieces() {
 }
 
 #[test]
-fn what_an_upstream_does_to_its_calls_is_reported_in_the_protocols_own_terms() {
+fn upstream_failures_use_plugin_statuses() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = built::c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
@@ -248,7 +248,7 @@ fn what_an_upstream_does_to_its_calls_is_reported_in_the_protocols_own_terms() {
 }
 
 #[test]
-fn silence_is_broken_by_heartbeats_which_are_answered_where_they_arrive() {
+fn idle_connections_exchange_heartbeats() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = built::c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
@@ -280,7 +280,7 @@ fn silence_is_broken_by_heartbeats_which_are_answered_where_they_arrive() {
 }
 
 #[test]
-fn other_protocols_and_nonsense_close_their_own_connection_alone() {
+fn malformed_input_closes_only_own_connection() {
     let folder = tempfile::tempdir().unwrap();
     let plugin = built::c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
@@ -381,7 +381,7 @@ fn other_protocols_and_nonsense_close_their_own_connection_alone() {
 }
 
 #[test]
-fn a_plugin_that_can_not_be_used_stops_the_start() {
+fn unusable_plugin_prevents_startup() {
     let folder = tempfile::tempdir().unwrap();
     let path = built::nonsense(folder.path(), "old.so", &["-DABI=0"]);
     let upstream = SocketAddr::from(([127, 0, 0, 1], 1));

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interval_is_rounded_outward_and_one_number_where_it_is_narrow() {
+    fn interval_rounds_outward_unless_narrow() {
         assert_eq!(apart([8_137.0, 9_301.0]), "between 8.1 and 9.4 ms");
         assert_eq!(apart([870.0, 1_200.0]), "between 870 µs and 1.2 ms");
         assert_eq!(apart([0.0, 1_200.0]), "at most 1.2 ms");

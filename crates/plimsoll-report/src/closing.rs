@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_is_for_reports_that_scroll_on_a_terminal() {
+    fn closing_shown_only_if_report_scrolls() {
         let report = "a line\n".repeat(30);
         let of = |height| {
             let options = Options {

@@ -305,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_sections_are_read_with_their_marks() {
+    fn both_sections_parse_with_marks() {
         let sections = read(BOTH).unwrap();
         let new = Section {
             resumed: false,
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_may_be_missing_and_connections_too() {
+    fn missing_marks_and_connections_are_accepted() {
         let figures: Vec<&str> = BOTH
             .lines()
             .filter(|l| l.contains("connections in"))
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_itself_is_reported_with_its_line() {
+    fn contradictory_figures_name_line() {
         for (from, to, expected) in [
             ("***", "**", "line 6: 3 connections, but 2 marks"),
             (

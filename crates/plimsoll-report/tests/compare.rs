@@ -85,7 +85,7 @@ fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u3
 }
 
 #[test]
-fn equal_runs_differ_in_at_most_one_comparison_of_twenty() {
+fn equal_runs_rarely_differ() {
     let mut random = Random::seeded();
     // Rows that go together, and rows that have nothing to do with each other.
     for (shared, runs) in [(0.03, 8), (0.0, 8), (0.0, 12)] {
@@ -102,7 +102,7 @@ fn equal_runs_differ_in_at_most_one_comparison_of_twenty() {
 }
 
 #[test]
-fn a_service_that_takes_a_tenth_longer_is_found_worse() {
+fn ten_percent_slowdown_is_detected() {
     let mut random = Random::seeded();
     let (mut a, mut b) = (group("a", 8), group("b", 8));
     let found = (0..200)
@@ -122,7 +122,7 @@ fn a_service_that_takes_a_tenth_longer_is_found_worse() {
 }
 
 #[test]
-fn every_row_says_the_same_with_its_word_its_p_and_its_interval() {
+fn verdict_p_value_and_interval_agree() {
     let mut random = Random::seeded();
     let (mut a, mut b) = (group("a", 8), group("b", 8));
     for _ in 0..200 {

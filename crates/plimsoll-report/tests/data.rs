@@ -30,7 +30,7 @@ fn sum(rows: &[Row], column: &str) -> f64 {
 }
 
 #[test]
-fn tables_hold_what_the_run_does() {
+fn csv_tables_match_run_summary() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = finished_in(
         &dir.path().join("run"),
@@ -65,7 +65,7 @@ fn tables_hold_what_the_run_does() {
 
 /// A dash in the report is no row in the table.
 #[test]
-fn a_percentile_that_is_not_supported_is_not_there() {
+fn unsupported_percentiles_are_omitted() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = finished_in(
         &dir.path().join("run"),
@@ -92,7 +92,7 @@ fn a_percentile_that_is_not_supported_is_not_there() {
 
 /// A benchmark a run, as `bencher run --adapter json` takes them: measures with a value, and bounds around it.
 #[test]
-fn bencher_has_a_benchmark_a_run() {
+fn bencher_lists_one_benchmark_per_run() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = |name: &str| {
         finished_in(
@@ -120,7 +120,7 @@ fn bencher_has_a_benchmark_a_run() {
 /// The same tables as Parquet, as pandas reads them.
 #[cfg(feature = "parquet")]
 #[test]
-fn pandas_reads_the_same_from_parquet() {
+fn pandas_reads_parquet_like_csv() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = finished_in(
         &dir.path().join("run"),

@@ -12,7 +12,7 @@ use plimsoll_report::html::{self, View};
 use plimsoll_report::{hdr_log, junit, markdown, prometheus, terminal};
 
 #[test]
-fn hdrhistogram_for_python_reads_the_log_and_finds_the_same_percentiles() {
+fn python_hdrhistogram_reads_same_percentiles() {
     let (dir, run) = made::run("steady");
     let mut log = Vec::new();
     assert_eq!(hdr_log::export(&run, &mut log).expect("written"), 6);
@@ -76,7 +76,7 @@ print(intervals, total.get_total_count(), *[total.get_value_at_percentile(p) for
 }
 
 #[test]
-fn junit_has_a_case_an_objective_and_one_for_validity() {
+fn junit_covers_objectives_and_validity() {
     let (_dir, run) = made::run("a \"b\" <c>");
     let xml = junit::render(&[run]);
     assert_eq!(xml.matches("<testcase ").count(), 2, "{xml}");
@@ -95,7 +95,7 @@ fn junit_has_a_case_an_objective_and_one_for_validity() {
 }
 
 #[test]
-fn junit_cases_of_runs_with_one_name_have_names_of_their_own() {
+fn junit_case_names_are_unique() {
     let (runs, _dirs): (Vec<_>, Vec<_>) = ["POST /x", "POST /x", "GET /y"]
         .map(|name| {
             let (dir, run) = made::run(name);
@@ -135,7 +135,7 @@ fn against_schema(xml: &str) -> Result<(), String> {
 }
 
 #[test]
-fn junit_is_what_its_schema_says() {
+fn junit_conforms_to_its_schema() {
     let (_one, met) = made::run("met \u{1f600} & <co>");
     let (_two, mut without) = made::run("without objectives");
     without.plan = String::new();
@@ -161,7 +161,7 @@ fn junit_is_what_its_schema_says() {
 
 /// What the exit code says of a ladder stands in its JUnit.
 #[test]
-fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
+fn ladder_junit_includes_gates_and_resolution() {
     let gates = |gates: &[&str]| {
         let mut record = records::turns();
         let read = |gate: &&str| gate.parse().expect("a gate");
@@ -200,7 +200,7 @@ fn junit_of_a_ladder_has_its_gates_and_its_resolution() {
 }
 
 #[test]
-fn markdown_and_prometheus_have_what_was_measured() {
+fn markdown_and_prometheus_show_measurements() {
     let (_dir, run) = made::run("a|b");
     let runs = [run];
     let text = markdown::render(&runs, None);
@@ -222,7 +222,7 @@ fn markdown_and_prometheus_have_what_was_measured() {
 /// What an interrupt cut off says nothing of the target; a call without an answer at the end of the drain time did not
 /// succeed. Neither is an error.
 #[test]
-fn calls_that_were_given_up_are_errors_in_no_document() {
+fn abandoned_calls_are_never_errors() {
     for (outcome, success) in [
         (Outcome::Interrupted, (1.0, "100")),
         (Outcome::CutOff, (0.998, "99.8")),

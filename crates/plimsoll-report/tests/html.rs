@@ -53,7 +53,7 @@ fn check(page: &str) {
 }
 
 #[test]
-fn one_run_has_verdict_pictures_and_tables() {
+fn page_shows_verdict_plots_and_tables() {
     let page = html::runs(&[view("<b>steady</b> & \"co\"")]);
     check(&page);
     assert!(page.contains("objective missed"), "the verdict");
@@ -77,7 +77,7 @@ fn one_run_has_verdict_pictures_and_tables() {
 }
 
 #[test]
-fn streams_and_sessions_have_their_own_measures() {
+fn streams_and_sessions_show_own_measures() {
     let dir = tempfile::tempdir().expect("a directory");
     let view = |fixture: Fixture, name: &str| {
         View::of(finished_in(
@@ -122,7 +122,7 @@ fn streams_and_sessions_have_their_own_measures() {
 }
 
 #[test]
-fn several_runs_are_laid_over_each_other() {
+fn plots_overlay_several_runs() {
     let page = html::runs(&[view("before"), view("after")]);
     check(&page);
     assert!(page.contains("before, response time") && page.contains("after, response time"));
@@ -130,7 +130,7 @@ fn several_runs_are_laid_over_each_other() {
 
 /// Legends and tables number runs of one name.
 #[test]
-fn runs_of_one_name_are_told_apart() {
+fn same_named_runs_are_distinguished() {
     let dir = tempfile::tempdir().expect("a directory");
     let view = |name: &str| {
         let run = finished_in(
@@ -152,7 +152,7 @@ fn runs_of_one_name_are_told_apart() {
 
 /// The head says when, how, over which link and on which machine; the foot how to do it again.
 #[test]
-fn a_page_says_how_its_run_was_made_and_how_to_repeat_it() {
+fn page_shows_setup_and_rerun_command() {
     let dir = tempfile::tempdir().expect("a directory");
     let run = finished_in(
         &dir.path().join("a run"),
@@ -181,7 +181,7 @@ fn a_page_says_how_its_run_was_made_and_how_to_repeat_it() {
 }
 
 #[test]
-fn a_sweep_has_a_page_of_its_own() {
+fn sweep_page_has_own_sections() {
     let mut record = records::sweep();
     record.limits = Some(Limits::default());
     let page = html::ladder(&record, "[load]\n", Path::new("runs/sweep"));
@@ -198,7 +198,7 @@ fn a_sweep_has_a_page_of_its_own() {
 
 /// A search for a p95 shows p95s.
 #[test]
-fn a_search_plots_what_its_objective_limits() {
+fn search_plots_limited_percentile() {
     let mut record = records::search();
     record.objectives = vec!["p95 < 10ms".to_owned()];
     for trial in &mut record.trials {
@@ -213,7 +213,7 @@ fn a_search_plots_what_its_objective_limits() {
 }
 
 #[test]
-fn a_search_shows_its_line_and_every_trial() {
+fn search_shows_load_line_and_trials() {
     check(&html::search(
         &records::begun(),
         "",
@@ -245,7 +245,7 @@ fn a_ladder_shows_its_rungs() {
 }
 
 #[test]
-fn a_comparison_says_what_differs_and_where_the_plans_do() {
+fn comparison_shows_differences_in_plans() {
     let (_a, a) = made::run("<i>before");
     let (_b, mut b) = made::run("after");
     b.plan.push_str("[load]\nrate = \"5/s\"\n");

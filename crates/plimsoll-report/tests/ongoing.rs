@@ -33,7 +33,7 @@ fn run() -> Ongoing {
 }
 
 #[test]
-fn a_scrape_has_counters_and_buckets() {
+fn scrape_contains_counters_and_buckets() {
     let run = run();
     let text = openmetrics(std::iter::once(&run));
     for line in [
@@ -52,7 +52,7 @@ fn a_scrape_has_counters_and_buckets() {
 
 /// Every bucket holds what lies between its bounds, and all of them hold all.
 #[test]
-fn exponential_buckets_are_where_opentelemetry_has_them() {
+fn exponential_buckets_match_opentelemetry_bounds() {
     let run = run();
     let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
     let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");
@@ -101,7 +101,7 @@ fn figures_of_tokens_are_posted() {
 }
 
 #[test]
-fn partial_refusals_are_read_from_answers() {
+fn partial_rejections_parse_from_responses() {
     assert_eq!(partial_refusal(b""), None);
     assert_eq!(partial_refusal(b"\xff"), None);
     let answer = b"\x0a\x09\x08\x03\x12\x05stale";

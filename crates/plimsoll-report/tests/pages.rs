@@ -133,7 +133,7 @@ const CUT: &str = "[...document.querySelectorAll('svg.plot text')]
     .map(text => text.textContent).join(', ')";
 
 #[test]
-fn every_page_opens_whole_and_asks_for_nothing() {
+fn pages_render_without_external_requests() {
     let dir = tempfile::tempdir().unwrap();
     let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pages");
     fs::create_dir_all(&pictures).unwrap();
@@ -161,7 +161,7 @@ fn every_page_opens_whole_and_asks_for_nothing() {
 }
 
 #[test]
-fn a_page_that_asks_or_complains_is_caught() {
+fn page_requests_and_errors_detected() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("bad.html");
     let page = "<!DOCTYPE html><body style=\"width:3000px\"><img src=\"http://127.0.0.1:9/x.png\"><script>console.error('no'); nothing()</script>";
@@ -179,7 +179,7 @@ fn a_page_that_asks_or_complains_is_caught() {
 }
 
 #[test]
-fn our_pages_could_not_ask_if_they_wanted_to() {
+fn page_policy_blocks_external_requests() {
     let dir = tempfile::tempdir().unwrap();
     let (_, page) = pages(dir.path()).swap_remove(0);
     let file = dir.path().join("asking.html");

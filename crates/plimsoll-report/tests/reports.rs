@@ -47,7 +47,7 @@ fn narrow_and_in_colour() {
 }
 
 #[test]
-fn names_in_a_sweeps_metrics_are_never_broken() {
+fn narrow_sweep_never_breaks_metric_names() {
     let record = records::sweep();
     let narrow = Options {
         width: 60,
@@ -72,7 +72,7 @@ fn a_ladder_in_turns() {
 }
 
 #[test]
-fn a_ladder_reports_which_objectives_its_slices_missed() {
+fn ladder_reports_missed_slice_objectives() {
     let text = ladder::render(&records::sweep(), &Options::default());
     assert!(
         text.contains(
@@ -229,7 +229,7 @@ fn unsaid(report: &str, shown: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_the_terminal_says_the_page_and_markdown_say_too() {
+fn page_and_markdown_match_terminal() {
     let wide = Options {
         width: 4_000,
         ..Options::default()
@@ -261,7 +261,7 @@ fn what_the_terminal_says_the_page_and_markdown_say_too() {
 }
 
 #[test]
-fn what_the_terminal_says_of_many_runs_markdown_says_too() {
+fn multi_run_markdown_matches_terminal() {
     let wide = Options {
         width: 4_000,
         ..Options::default()
@@ -297,7 +297,7 @@ fn names_mean_nothing_to_markdown() {
 }
 
 #[test]
-fn long_report_ends_with_what_it_begins_with() {
+fn long_report_repeats_headline_last() {
     let of = |run: &Run| closing::of_run(run, &Options::default()).join("\n");
     let steady = finished(Fixture::steady("steady"), Ending::complete());
     assert_eq!(of(&steady), shown(&steady).lines().next().unwrap());
@@ -369,7 +369,7 @@ fn compare_replicates() {
 }
 
 #[test]
-fn the_json_document_is_run_json_and_more() {
+fn json_document_extends_run_json() {
     let run = finished(Fixture::steady("steady"), Ending::complete());
     let shown = json::runs([&run, &run], Some(Duration::from_millis(5)));
     assert_eq!(shown["version"], 1);
@@ -387,7 +387,7 @@ fn the_json_document_is_run_json_and_more() {
 }
 
 #[test]
-fn the_json_of_a_ladder_and_of_a_sweep_has_the_shape_of_that_of_runs() {
+fn ladder_and_sweep_json_match_runs() {
     let mut sweep = records::sweep();
     sweep.limits = Some(Limits::default());
     for (record, kind, part) in [
@@ -404,7 +404,7 @@ fn the_json_of_a_ladder_and_of_a_sweep_has_the_shape_of_that_of_runs() {
 }
 
 #[test]
-fn an_export_read_back_has_the_same_response_times() {
+fn reimported_export_keeps_response_times() {
     let parent = tempfile::tempdir().unwrap();
     for (fixture, first) in [
         (Fixture::errors("exported"), "#TEST=01_steady"),

@@ -77,7 +77,7 @@ const FIGURES: &[(&str, &[Row])] = &[
 const NOTHING: [&str; 3] = ["interrupted", "refused", "server-died"];
 
 #[test]
-fn every_figure_of_every_version_is_read() {
+fn every_openssl_version_parses() {
     for (name, rows) in FIGURES {
         let text = captured(name);
         assert!(s_time::is_it(&text), "{name}");
@@ -99,7 +99,7 @@ fn every_figure_of_every_version_is_read() {
 }
 
 #[test]
-fn what_has_no_figures_is_reported_and_no_file_is_left_out() {
+fn captures_without_figures_are_rejected() {
     let mut seen = 0;
     for entry in fs::read_dir(folder()).unwrap() {
         let path = entry.unwrap().path();
@@ -121,7 +121,7 @@ fn what_has_no_figures_is_reported_and_no_file_is_left_out() {
 }
 
 #[test]
-fn a_second_section_without_figures_is_not_passed_over() {
+fn empty_second_section_is_noted() {
     let dir = tempfile::tempdir().unwrap();
     for version in ["1.1.1w", "3.0.19", "4.0.3"] {
         let text = captured(&format!("{version}-both-interrupted"));

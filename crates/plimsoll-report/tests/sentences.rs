@@ -588,7 +588,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_sentence_contradicts_a_random_table(record in record()) {
+    fn sentences_agree_with_random_table(record in record()) {
         read(&record)?;
     }
 }
@@ -601,7 +601,7 @@ proptest! {
     })]
 
     #[test]
-    fn no_sentence_contradicts_the_table_of_a_search(record in search()) {
+    fn sentences_agree_with_search_table(record in search()) {
         read(&record)?;
     }
 }

@@ -74,7 +74,7 @@ fn figures(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
 }
 
 #[test]
-fn a_burst_of_noise_does_not_make_equal_links_differ() {
+fn noise_burst_keeps_equal_links_equal() {
     let seed = match std::env::var("SWEEP_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => RandomState::new().hash_one(0),

@@ -99,7 +99,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn every_algorithm_makes_a_set_that_rustls_and_openssl_accept() {
+fn rustls_and_openssl_accept_all_algorithms() {
     for algorithm in Algorithm::ALL {
         // Its keys take seconds to make, and it differs in nothing but their length.
         if algorithm == Algorithm::Rsa4096 {
@@ -164,7 +164,7 @@ fn every_algorithm_makes_a_set_that_rustls_and_openssl_accept() {
 }
 
 #[test]
-fn files_are_for_their_owner_only() {
+fn files_are_owner_only() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("new").join("certs");
     let set = make_certificates(&dir, &Options::default()).unwrap();
@@ -180,7 +180,7 @@ fn files_are_for_their_owner_only() {
 }
 
 #[test]
-fn what_is_there_is_kept_unless_forced() {
+fn existing_files_kept_unless_forced() {
     let dir = tempfile::tempdir().unwrap();
     let kept = dir.path().join("server.key");
     fs::write(&kept, "precious").unwrap();
@@ -233,7 +233,7 @@ fn a_failure_leaves_nothing_behind() {
 }
 
 #[test]
-fn sets_are_foreign_to_each_other() {
+fn separate_sets_distrust_each_other() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let one = make_certificates(one.path(), &Options::default()).unwrap();
     let two_dir = two;
@@ -254,7 +254,7 @@ fn sets_are_foreign_to_each_other() {
 }
 
 #[test]
-fn expired_certificates_can_be_made_and_are_refused() {
+fn expired_certificates_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     let day = SignedDuration::from_hours(24);
@@ -292,7 +292,7 @@ fn expired_certificates_can_be_made_and_are_refused() {
 }
 
 #[test]
-fn options_that_make_no_sense_are_named() {
+fn invalid_options_are_named() {
     let dir = tempfile::tempdir().unwrap();
     for name in [
         "",
@@ -339,7 +339,7 @@ fn options_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn chains_names_and_kinds_of_keys_are_what_was_asked_for() {
+fn chains_and_keys_match_options() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         intermediates: 3,
@@ -394,7 +394,7 @@ fn chains_names_and_kinds_of_keys_are_what_was_asked_for() {
 }
 
 #[test]
-fn what_is_revoked_is_in_the_list() {
+fn revoked_certificates_are_in_crl() {
     for intermediates in [0, 2] {
         let dir = tempfile::tempdir().unwrap();
         let options = Options {
@@ -424,7 +424,7 @@ fn what_is_revoked_is_in_the_list() {
 }
 
 #[test]
-fn what_is_valid_for_seconds_ends_in_seconds() {
+fn validity_in_seconds_sets_expiry() {
     let dir = tempfile::tempdir().unwrap();
     let options = |time| Options {
         validity: Validity::For(time),

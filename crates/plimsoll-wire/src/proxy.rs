@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_names_its_client_wherever_it_is_split() {
+    fn any_split_yields_client_address() {
         let four = [
             &[203, 0, 113, 7, 10, 0, 0, 1, 0x15, 0xb3, 0, 80][..],
             // An extension (§2.2.4).
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_and_none_is_endless() {
+    fn malformed_or_oversized_header_rejected() {
         for other in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"\r\n\r\nx"] {
             assert_eq!(parse(other), Err(ProxyError::Missing));
             assert!(!begins(other));

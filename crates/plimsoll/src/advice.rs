@@ -123,7 +123,7 @@ mod tests {
     const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
     #[test]
-    fn advice_names_the_schemes_of_the_protocol_that_was_typed() {
+    fn advice_uses_schemes_of_target_protocol() {
         for (outcome, url, plan, text) in [
             (
                 Outcome::ConnectTimeout,
@@ -181,7 +181,7 @@ mod tests {
 
     /// Every key that advice names is one that has a flag, and where a command has it not, the key stands alone.
     #[test]
-    fn advice_names_flags_that_commands_have() {
+    fn advice_mentions_only_existing_flags() {
         let command = commands::command();
         let plans = [grpc(), http(), session()];
         for outcome in Outcome::all() {

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_read_by_itself_as_it_is_among_all() {
+    fn single_command_help_matches_full_tree() {
         for mut among in command().get_subcommands().cloned() {
             let words = ["plimsoll", among.get_name()].map(OsString::from);
             let alone = commands::command_of(&words);
@@ -284,7 +284,7 @@ mod tests {
 
     /// Whatever puts a load writes its documents itself.
     #[test]
-    fn every_command_with_a_load_has_documents() {
+    fn load_commands_have_all_document_flags() {
         fn check(command: &Command, path: &str) -> usize {
             let has = |long: &str| command.get_arguments().any(|a| a.get_long() == Some(long));
             let loads = has("connections");
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn every_help_begins_with_an_example() {
+    fn every_help_text_starts_with_example() {
         fn check(command: &Command, path: &str) {
             let help = command
                 .get_before_help()

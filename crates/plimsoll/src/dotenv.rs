@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_those_that_compose_reads() {
+    fn values_match_docker_compose() {
         for (line, value) in [
             ("A=plain words, no quotes", "plain words, no quotes"),
             ("A = b ", "b"),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_loses_its_own_variable() {
+    fn malformed_line_drops_only_its_variable() {
         for (line, name, problem) in [
             ("A=\"secret", Some("A"), OPEN_QUOTE),
             ("A='secret' secret", Some("A"), BEHIND_QUOTE),
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_makes_reading_it_fail_or_grow() {
+    fn adversarial_input_neither_panics_nor_expands() {
         let deep = format!("A={}{}", "${B:-".repeat(40), "}".repeat(40));
         assert_eq!(read(&deep, of_process).unreadable[0].problem, TOO_LONG);
         let doubling: String = (0..40)

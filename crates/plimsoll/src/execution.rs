@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_ending_has_its_exit_code() {
+    fn exit_code_follows_outcome_and_verdict() {
         use Conclusion::{Fail, Invalid, Pass};
         for (interrupted, ok, is_whole, conclusion, code) in [
             (false, 1, true, None, 0),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_directory_is_named_after_time_and_run() {
+    fn default_dir_contains_timestamp_and_run_name() {
         let dir = default_dir("GetScore, cold / äö").display().to_string();
         assert!(
             dir.starts_with("runs/2") && dir.ends_with("Z-getscore-cold"),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stands_alone_where_the_command_has_no_flag_for_it() {
+    fn key_without_flag_is_shown_alone() {
         let text = "with {tls.ca} or {call.http.version}";
         let http = filled_in_with(text, |_| true);
         assert_eq!(
@@ -143,7 +143,7 @@ mod tests {
 
     /// What problems with typed plans are translated into.
     #[test]
-    fn every_key_has_a_flag_of_a_command() {
+    fn every_mapped_key_names_existing_flag() {
         let command = commands::command();
         for (key, words) in plans() {
             let mut subs = command.get_subcommands();

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_are_written_in_a_while_and_the_others_are_counted() {
+    fn log_rate_limit_counts_suppressed_messages() {
         let second = 1_000_000_000;
         let mut place = Place {
             began_ns: 0,

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_when_the_rate_is_known_and_not_before() {
+    fn run_stops_when_rate_precision_is_reached() {
         let mut precision = PrecisionMonitor {
             warmup: vec![true, false],
             wanted: 0.02,

@@ -218,7 +218,7 @@ mod tests {
 
     /// A generated plan has one mistake, and not as many as it has steps.
     #[test]
-    fn many_problems_of_one_kind_are_one() {
+    fn similar_problems_are_collapsed() {
         let step = |n: usize| Problem::new(format!("load.steps.{n}.rate"), "`-1/s` is negative");
         let failure = failure((0..20_000).map(step).collect(), &Source::Flags);
         let said = failure.to_string();
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_place_is_its_first_line() {
+    fn long_span_is_shortened_to_first_line() {
         let text = "a = [\n".to_owned() + &"1,\n".repeat(20) + "]";
         assert_eq!(shortened(4..text.len(), &text), 4..5);
         assert_eq!(shortened(4..9, &text), 4..9);

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn every_multiple_of_calls_has_a_line() {
+    fn each_call_milestone_prints_one_line() {
         let mut progress = Progress::showing(Shown::No, None, Some(1_000));
         progress.counting_since = Some(Duration::ZERO);
         let interval = IntervalRecord {
@@ -433,7 +433,7 @@ mod tests {
 
     /// The third interval began late, since the second was long; the last one is what was left when the load ended.
     #[test]
-    fn a_rate_is_that_of_a_whole_interval() {
+    fn rate_is_shown_only_for_full_intervals() {
         assert_eq!(
             lines(&[(999, 500), (2_800, 900), (3_000, 150), (3_004, 12)]),
             [

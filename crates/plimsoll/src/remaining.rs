@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_takes_as_long_a_round_as_those_that_were_done() {
+    fn remaining_time_extrapolates_completed_rounds() {
         let elapsed = Duration::from_secs(30);
         assert_eq!(seconds_left(elapsed, 3, 10), Some(70.0));
         assert_eq!(seconds_left(elapsed, 0, 10), None);

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_is_nobodys_is_an_error() {
+    fn unknown_plimsoll_variable_is_rejected() {
         for known in [
             "PLIMSOLL_RATE",
             "PLIMSOLL_TOKEN_DELAY",

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_other_tools_become_ours() {
+    fn command_lines_of_other_tools_are_translated() {
         for (theirs, expected) in [
             (
                 "bolt -D 10 --qps=2000 -c 200 -t 16 -p sofarpc sofarpc://127.0.0.1:12200",
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_counterpart_is_reported() {
+    fn unsupported_foreign_flags_are_reported() {
         for (theirs, why) in [
             ("s_time -time 10", "-connect is needed"),
             ("s_time -connect a:1", "without -www"),

@@ -62,7 +62,7 @@ fn served(server: Server) -> u64 {
 }
 
 #[test]
-fn connections_are_spread_over_all_addresses_of_a_name_by_one_process_and_by_two() {
+fn connections_spread_over_all_resolved_addresses() {
     for processes in ["1", "2"] {
         let place = Place::new();
         let port = free_port_on(&HOSTS);
@@ -82,7 +82,7 @@ fn connections_are_spread_over_all_addresses_of_a_name_by_one_process_and_by_two
 }
 
 #[test]
-fn an_address_where_nobody_listens_costs_no_call() {
+fn address_refusing_connections_fails_no_calls() {
     let place = Place::new();
     let port = free_port_on(&HOSTS);
     let servers = [HOSTS[0], HOSTS[2]].map(|host| serve(&place, host, port));
@@ -117,7 +117,7 @@ fn black_hole(host: &str) -> (TcpListener, Vec<TcpStream>) {
 }
 
 #[test]
-fn an_address_that_does_not_answer_is_raced() {
+fn unresponsive_address_is_raced_with_next() {
     let place = Place::new();
     let (hole, _queue) = black_hole("127.0.0.3");
     let port = hole.local_addr().unwrap().port();
@@ -138,7 +138,7 @@ fn an_address_that_does_not_answer_is_raced() {
 }
 
 #[test]
-fn a_grpcio_server_on_ipv6_alone_is_found_beside_a_dead_ipv4_address() {
+fn ipv6_grpcio_server_reached_despite_dead_ipv4() {
     let place = Place::new();
     let port = free_port_on(&HOSTS);
     let listen = at("::1", port).to_string();
@@ -156,7 +156,7 @@ fn a_grpcio_server_on_ipv6_alone_is_found_beside_a_dead_ipv4_address() {
 }
 
 #[test]
-fn addresses_that_are_no_addresses_of_the_target_are_refused() {
+fn mismatched_resolve_entries_are_rejected() {
     let place = Place::new();
     for (given, needle) in [
         ("api.test:1", "`api.test:1` has no address"),

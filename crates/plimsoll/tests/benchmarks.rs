@@ -36,7 +36,7 @@ fn script(place: &Place, name: &str, lines: &str) {
 }
 
 #[test]
-fn mosn_is_what_a_variable_names() {
+fn mosn_path_from_env() {
     let place = Place::new();
     let (listen, upstream) = (free_port(), free_port());
     fs::write(
@@ -94,7 +94,7 @@ fn mosn_is_what_a_variable_names() {
 }
 
 #[test]
-fn sofaload_is_what_a_variable_names() {
+fn sofaload_path_from_env() {
     let place = Place::new();
     // The arguments are those of bench/README.md.
     script(

@@ -100,7 +100,7 @@ fn agreed(place: &Place, code: i32) -> Documents {
 /// How long the generator stood still is far above the limit, and the limit far above what a server
 /// on a busy machine takes for all but one call of a hundred.
 #[test]
-fn a_generator_that_stands_still_fails_no_target() {
+fn stalled_generator_does_not_fail_target() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -118,7 +118,7 @@ fn a_generator_that_stands_still_fails_no_target() {
 }
 
 #[test]
-fn a_server_that_dies_fails_the_run_however_late_the_generator_was() {
+fn dead_server_fails_run_despite_late_generator() {
     for pause in [false, true] {
         let place = Place::new();
         let server = place.serve(&["score"]);

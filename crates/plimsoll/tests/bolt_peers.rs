@@ -167,7 +167,7 @@ fn all_ok(server: &Server, calls: u64, flags: &[&str]) {
 }
 
 #[test]
-fn a_sofabolt_server_in_java_under_our_load() {
+fn java_sofabolt_server_handles_our_load() {
     let server = Server::java("bolt-server");
     let echo = ["--class", "java.lang.String", "--content", "\"hello\""];
     for version in ["v1", "v2", "v2-crc"] {
@@ -233,7 +233,7 @@ fn a_sofabolt_server_in_java_under_our_load() {
 }
 
 #[test]
-fn a_sofarpc_server_in_java_under_our_load() {
+fn java_sofarpc_server_handles_our_load() {
     let server = Server::java("sofa-server");
     let hello = ["--service", "peer.HelloService:1.0", "-m", "sayHello"];
     let test = ["--service", "peer.TestService:1.0", "-m", "echoStr"];
@@ -295,7 +295,7 @@ fn java_client(part: &[&str], settings: &[&str]) {
 }
 
 #[test]
-fn clients_in_java_on_our_server() {
+fn java_clients_work_with_our_server() {
     let server = Server::ours(&[]);
     let port = server.port.to_string();
     for query in ["-", "_PROTOCOL=2&_VERSION=1", "_PROTOCOL=2&_VERSION=2"] {
@@ -333,7 +333,7 @@ fn relay(folder: &Path, name: &str, upstream: u16, tls: &str) -> Server {
 }
 
 #[test]
-fn clients_and_servers_in_java_through_one_sidecar_and_two() {
+fn java_peers_work_through_sidecar_chains() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .arg("certs")
@@ -448,7 +448,7 @@ fn clients_and_servers_in_java_through_one_sidecar_and_two() {
 }
 
 #[test]
-fn bolt_over_tls_and_mutual_tls() {
+fn bolt_works_over_tls_and_mtls() {
     let folder = tempfile::tempdir().unwrap();
     let certs = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .arg("certs")

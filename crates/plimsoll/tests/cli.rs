@@ -13,7 +13,7 @@ impl Drop for Leftovers {
 }
 
 #[test]
-fn commands_print_what_is_written_down() {
+fn commands_print_documented_output() {
     let _leftovers = Leftovers;
     trycmd::TestCases::new()
         .env("NO_COLOR", "1")

@@ -89,7 +89,7 @@ fn counted<const N: usize>(values: [(&str, u64); N]) -> Counted {
 }
 
 #[test]
-fn metadata_of_each_call_arrive_as_they_were_asked_for() {
+fn per_call_metadata_arrives_as_templated() {
     // One message for all; one a call; streams of each.
     for (method, data) in [
         ("Add", r#"{"name": "a"}"#),
@@ -132,7 +132,7 @@ fn metadata_of_each_call_arrive_as_they_were_asked_for() {
 /// Trace Context: each call has a trace of its own, in several workers and processes, and those that the report lists
 /// are among those that the server saw.
 #[test]
-fn the_traces_of_the_slowest_calls_are_traces_that_the_server_saw() {
+fn slowest_call_traces_are_seen_by_server() {
     let abroad = Abroad::new();
     let (mut listed, mut prefixes) = (BTreeSet::new(), BTreeSet::new());
     for (method, data, flags) in [
@@ -167,7 +167,7 @@ fn the_traces_of_the_slowest_calls_are_traces_that_the_server_saw() {
 
 /// A secret stays out of the plan that shards and the run directory have.
 #[test]
-fn secret_metadata_vary_in_several_processes_too() {
+fn secret_metadata_varies_across_processes() {
     let abroad = Abroad::new();
     fs::write(abroad.place.path("t.csv"), "token\nred\nblue\n").expect("writable");
     abroad.load(
@@ -253,7 +253,7 @@ fn binary_messages_arrive_byte_for_byte() {
 }
 
 #[test]
-fn binary_messages_come_from_stdin_too() {
+fn binary_messages_are_read_from_stdin() {
     for (flag, bytes, expected) in [
         ("--data-binary", ODD.to_vec(), counted([(ODD_HEX, 4)])),
         (
@@ -289,7 +289,7 @@ fn binary_messages_come_from_stdin_too() {
 }
 
 #[test]
-fn binary_messages_that_are_none_are_reported_before_any_load() {
+fn malformed_binary_messages_are_rejected_before_load() {
     let place = Place::new();
     fs::write(place.path("shop.proto"), SHOP).expect("writable");
     for (name, bytes) in [

@@ -48,7 +48,7 @@ fn is_of(place: &Place, directories: &[&str]) {
 }
 
 #[test]
-fn every_command_that_measures_leaves_documents() {
+fn every_measuring_command_writes_documents() {
     let place = Place::new();
     let score = place.serve(&["score", "--delay", "0s"]);
     let files = place.serve(&["files"]);
@@ -107,7 +107,7 @@ fn every_command_that_measures_leaves_documents() {
 
 /// Every document that shows times shows the time in excess of the server's own; where none does, the flag is refused.
 #[test]
-fn what_was_added_to_the_delay_of_the_server_is_in_every_document_of_times() {
+fn overhead_is_in_every_document_with_times() {
     let place = Place::new();
     let calls = "{\"ok\":true,\"latency_ms\":7}\n".repeat(40);
     fs::write(place.path("calls.txt"), format!("#TEST=01_steady\n{calls}")).expect("a file");
@@ -141,7 +141,7 @@ fn what_was_added_to_the_delay_of_the_server_is_in_every_document_of_times() {
 
 /// Runs, a search and a ladder: what a command prints is what `report` prints of the same directories.
 #[test]
-fn every_command_prints_json_of_one_shape() {
+fn all_commands_print_same_json_shape() {
     let place = Place::new();
     let score = place.serve(&["score", "--delay", "0s"]);
     let url = score.plaintext();
@@ -190,7 +190,7 @@ fn every_command_prints_json_of_one_shape() {
 
 /// As in a job of GitHub Actions, where steps before this one have written something.
 #[test]
-fn the_summary_of_a_job_has_what_was_measured() {
+fn ci_job_summary_contains_measurements() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     let url = server.plaintext();
@@ -224,7 +224,7 @@ fn the_summary_of_a_job_has_what_was_measured() {
 
 /// A target that can't be reached fails the job with a document that says why.
 #[test]
-fn what_never_began_has_its_documents_too() {
+fn failed_start_still_writes_documents() {
     let place = Place::new();
     let arguments = [
         &["grpc", "grpc://127.0.0.1:1"],
@@ -244,7 +244,7 @@ fn what_never_began_has_its_documents_too() {
 }
 
 #[test]
-fn one_document_has_stdout_and_what_can_not_be_written_is_reported_before_the_load() {
+fn stdout_conflicts_and_unwritable_documents_fail_early() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     let url = server.plaintext();
@@ -278,7 +278,7 @@ fn one_document_has_stdout_and_what_can_not_be_written_is_reported_before_the_lo
 }
 
 #[test]
-fn a_plan_that_is_saved_to_stdout_stands_there_alone() {
+fn plan_saved_to_stdout_is_only_output() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();

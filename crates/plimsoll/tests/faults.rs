@@ -75,7 +75,7 @@ fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_worker_that_panics_takes_no_figure_along() {
+fn worker_panic_loses_no_figures() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -102,7 +102,7 @@ fn a_worker_that_panics_takes_no_figure_along() {
 }
 
 #[test]
-fn calls_with_connections_of_their_own_are_kept_as_well() {
+fn panic_with_cold_connections_loses_no_figures() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -113,7 +113,7 @@ fn calls_with_connections_of_their_own_are_kept_as_well() {
 }
 
 #[test]
-fn a_script_that_panics_takes_no_figure_along() {
+fn script_panic_loses_no_figures() {
     let place = Place::new();
     let mut command = place.command(&["serve", "llm", "--with-gateway", "127.0.0.1:0"]);
     command.args(["--listen", "127.0.0.1:0", "--token-delay", "1ms"]);
@@ -134,7 +134,7 @@ fn a_script_that_panics_takes_no_figure_along() {
 }
 
 #[test]
-fn a_process_of_several_that_panics_hands_over_what_it_measured() {
+fn panicking_process_hands_over_its_measurements() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -148,7 +148,7 @@ fn a_process_of_several_that_panics_hands_over_what_it_measured() {
 }
 
 #[test]
-fn who_watches_a_run_may_panic_too() {
+fn interval_observer_panic_keeps_results() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -160,7 +160,7 @@ fn who_watches_a_run_may_panic_too() {
 
 /// With nothing but the call that it was in.
 #[test]
-fn a_defect_in_the_first_call_is_reported_as_one() {
+fn panic_in_first_call_exits_as_defect() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -267,7 +267,7 @@ fn a_server_lives_on() {
 }
 
 #[test]
-fn a_server_of_several_processes_says_so_at_its_end() {
+fn multiprocess_server_reports_panics_at_exit() {
     let place = Place::new();
     let arguments = [
         "serve",
@@ -333,7 +333,7 @@ fn ends_by_itself(mut server: Server, system_call: &str) {
 }
 
 #[test]
-fn server_whose_worker_cannot_wait_ends_with_an_error() {
+fn server_with_failing_epoll_exits_with_error() {
     let place = Place::new();
     let listen = ["--listen", "127.0.0.1:0", "--workers", "2"];
     for name in ["fast", "hold"] {
@@ -350,7 +350,7 @@ fn server_whose_worker_cannot_wait_ends_with_an_error() {
 }
 
 #[test]
-fn sidecar_whose_worker_cannot_wait_ends_with_an_error() {
+fn sidecar_with_failing_epoll_exits_with_error() {
     let place = Place::new();
     let toml = "workers = 2\nadmin = \"127.0.0.1:0\"\n[[route]]\nname = \"orders\"\nprotocol = \"tcp\"\n\
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
@@ -361,7 +361,7 @@ fn sidecar_whose_worker_cannot_wait_ends_with_an_error() {
 }
 
 #[test]
-fn delays_go_on_where_a_timer_cannot_be_set() {
+fn delays_work_when_timerfd_fails() {
     let place = Place::new();
     let arguments = [
         "serve",

@@ -68,7 +68,7 @@ curve = false
 }
 
 #[test]
-fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
+fn max_rate_matches_littles_law() {
     // 50 calls at a time, 500 ms each: 100 a second.
     let server = Server::start(&[
         "score",
@@ -134,7 +134,7 @@ fn the_line_of_a_server_with_fifty_places_is_what_littles_law_says() {
 }
 
 #[test]
-fn the_line_of_a_model_is_that_of_its_slots() {
+fn max_rate_of_model_matches_its_slots() {
     // 16 answers at a time, of 20 tokens 25 ms apart: 32 a second.
     let server = Server::start(&[
         "llm",
@@ -198,7 +198,7 @@ curve = false
 }
 
 #[test]
-fn what_a_search_can_not_do_is_reported_before_any_load() {
+fn invalid_search_is_rejected_before_load() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.toml");
     let whole = plan("127.0.0.1:1");

@@ -154,7 +154,7 @@ fn sidecar(place: &Place, protocol: &str, upstream: u16) -> Server {
 }
 
 #[test]
-fn servers_stay_small_whoever_does_not_read() {
+fn servers_bound_memory_for_stalled_readers() {
     let place = Place::new();
     for name in ["fast", "score"] {
         for flood in http2(true) {
@@ -209,7 +209,7 @@ fn socket_of_new_session(api: &str) -> Vec<u8> {
 }
 
 #[test]
-fn the_session_stack_stays_small_whoever_does_not_read() {
+fn session_stack_bounds_memory_for_stalled_readers() {
     /// Sockets of each kind of flood.
     const EACH: usize = 6;
     let place = Place::new();
@@ -282,7 +282,7 @@ fn the_session_stack_stays_small_whoever_does_not_read() {
 }
 
 #[test]
-fn a_sidecar_stays_small_whichever_side_does_not_read() {
+fn sidecar_bounds_memory_for_stalled_readers() {
     let place = Place::new();
     let bolt = place.serve(&["bolt"]);
     at_server(
@@ -387,7 +387,7 @@ fn at_connection(stream: &TcpStream, pid: u32, flood: &Flood, what: &str) {
 }
 
 #[test]
-fn clients_stay_small_whichever_server_does_not_read() {
+fn clients_bound_memory_for_stalled_servers() {
     let place = Place::new();
     for flood in http2(false) {
         let (server, port) = listener();
@@ -425,7 +425,7 @@ fn upgrade(mut stream: &TcpStream) -> Vec<u8> {
 }
 
 #[test]
-fn a_session_stays_small_whichever_gateway_does_not_read() {
+fn session_client_bounds_memory_for_stalled_gateway() {
     let place = Place::new();
     let api = place.serve(&["llm", "--with-gateway", "127.0.0.1:0"]);
     let (gateway, port) = listener();
@@ -450,7 +450,7 @@ fn a_session_stays_small_whichever_gateway_does_not_read() {
 
 /// Many connections that come to nothing are neither many nor kept secret.
 #[test]
-fn connections_that_end_young_are_few_and_reported() {
+fn short_lived_connections_are_limited_and_reported() {
     let place = Place::new();
     let (listener, port) = listener();
     let (sender, accepted) = mpsc::channel();

@@ -277,7 +277,7 @@ fn wrong(place: &Place, case: &Case, output: &Output) -> String {
 }
 
 #[test]
-fn every_behaviour_ends_is_counted_and_has_its_code() {
+fn every_behaviour_ends_with_its_error_code() {
     let place = Place::new();
     let server = Server::start(&place);
     let idle: BTreeMap<Wire, u64> = Wire::ALL

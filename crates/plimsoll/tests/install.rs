@@ -53,7 +53,7 @@ fn bash_completes_commands_flags_and_values() {
 }
 
 #[test]
-fn zsh_and_fish_have_completions_of_the_same_commands() {
+fn zsh_and_fish_complete_same_commands() {
     let place = Place::new();
     for (shell, commands) in [
         ("zsh", ["_plimsoll__grpc", "_plimsoll__serve__score"]),
@@ -73,7 +73,7 @@ fn zsh_and_fish_have_completions_of_the_same_commands() {
 }
 
 #[test]
-fn every_command_has_a_manual_page_that_readers_accept() {
+fn every_command_has_valid_manual_page() {
     let place = Place::new();
     place.expect(0, &["man", "pages"]);
     let pages: BTreeSet<String> = fs::read_dir(place.path("pages"))
@@ -145,7 +145,7 @@ fn shown(place: &Place, page: &str) -> String {
 }
 
 #[test]
-fn the_version_says_what_the_binary_is_made_of() {
+fn long_version_describes_build() {
     let place = Place::new();
     let version = env!("CARGO_PKG_VERSION");
     let short = place.expect(0, &["-V"]);
@@ -215,7 +215,7 @@ fn act(place: &Place, inputs: &[(&str, &str)]) -> (i32, String) {
 }
 
 #[test]
-fn the_action_runs_a_plan_and_compares_it_with_a_base_run() {
+fn action_runs_plan_and_compares_with_base() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let plan = format!(
@@ -249,7 +249,7 @@ fn the_action_runs_a_plan_and_compares_it_with_a_base_run() {
 }
 
 #[test]
-fn the_action_says_on_the_page_what_failed() {
+fn action_reports_failures_as_annotations() {
     let place = Place::new();
     // Nobody listens there, so that no call succeeds on any machine.
     let line = [
@@ -279,7 +279,7 @@ fn the_action_says_on_the_page_what_failed() {
 
 /// What action.yml passes on is what the step reads, and its page lists the same inputs.
 #[test]
-fn the_actions_inputs_are_those_of_its_step_and_of_its_page() {
+fn action_inputs_match_step_and_page() {
     let read = |file: &str| fs::read_to_string(root().join("action").join(file)).expect(file);
     let (definition, step, page) = (read("action.yml"), read("run.py"), read("README.md"));
     let inputs: Vec<&str> = definition

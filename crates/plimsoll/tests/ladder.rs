@@ -52,7 +52,7 @@ serve = ["score", "--delay", "2ms", "--workers", "1"]
 }
 
 #[test]
-fn plaintext_tls_and_mutual_tls_are_three_rungs() {
+fn plaintext_tls_and_mtls_are_three_rungs() {
     let dir = tempfile::tempdir().unwrap();
     let (output, record) = climb(
         dir.path(),
@@ -135,7 +135,7 @@ fn left_behind(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_namespace_is_a_way_of_its_own_and_is_gone_afterwards() {
+fn namespaces_isolate_rungs_and_are_removed() {
     if !may_make_namespaces() {
         return;
     }
@@ -202,7 +202,7 @@ fn an_interrupt_removes_the_namespace() {
 }
 
 #[test]
-fn without_the_right_to_make_namespaces_the_rest_is_measured() {
+fn ladder_continues_without_namespace_permission() {
     let dir = tempfile::tempdir().unwrap();
     let programs = dir.path().join("bin");
     fs::create_dir(&programs).unwrap();
@@ -250,7 +250,7 @@ fn without_the_right_to_make_namespaces_the_rest_is_measured() {
 }
 
 #[test]
-fn sidecars_are_started_and_their_cpu_and_the_servers_memory_reported() {
+fn sidecar_cpu_and_server_memory_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (output, record) = climb(
         dir.path(),
@@ -295,7 +295,7 @@ fn is_there(pid: &u32) -> bool {
 }
 
 #[test]
-fn servers_and_sidecars_end_with_a_ladder_that_is_killed() {
+fn killed_ladder_stops_servers_and_sidecars() {
     let dir = tempfile::tempdir().unwrap();
     let mut ladder = command(
         dir.path(),

@@ -20,7 +20,7 @@ fn plan(place: &Place, target: &str, rest: &str) {
 /// Arrivals are dealt by weight, and not one of the schedule is lost or sent twice; the lanes have
 /// protocols, connections and objectives of their own.
 #[test]
-fn lanes_share_one_schedule_by_their_weights() {
+fn lanes_share_schedule_by_weight() {
     let place = Place::new();
     place.certificates();
     let score = place.serve(&["score", "--delay", "0s"]);
@@ -99,7 +99,7 @@ fn lanes_share_one_schedule_by_their_weights() {
 }
 
 #[test]
-fn a_lane_that_is_wrong_is_named_with_its_key() {
+fn invalid_lane_is_reported_with_key() {
     let place = Place::new();
     for (lanes, words) in [
         (
@@ -141,7 +141,7 @@ fn a_lane_that_is_wrong_is_named_with_its_key() {
 }
 
 #[test]
-fn one_lane_without_a_target_ends_them_all() {
+fn unreachable_lane_target_ends_all_lanes() {
     let place = Place::new();
     let score = place.serve(&["score", "--delay", "0s"]);
     plan(

@@ -27,7 +27,7 @@ fn is_measuring(text: &str) -> bool {
 }
 
 #[test]
-fn a_run_is_shown_resized_and_ended_by_a_key() {
+fn live_view_resizes_and_ends_on_key() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
     let url = server.plaintext();
@@ -74,7 +74,7 @@ fn a_run_is_shown_resized_and_ended_by_a_key() {
 }
 
 #[test]
-fn a_signal_ends_the_view_and_the_run() {
+fn signal_ends_view_and_run() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -89,7 +89,7 @@ fn a_signal_ends_the_view_and_the_run() {
 }
 
 #[test]
-fn ctrl_c_ends_a_search_with_what_it_found() {
+fn ctrl_c_ends_search_and_keeps_results() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
     let plan = format!(
@@ -108,7 +108,7 @@ fn ctrl_c_ends_a_search_with_what_it_found() {
 }
 
 #[test]
-fn lines_are_to_be_had_on_a_terminal_too() {
+fn progress_lines_on_terminal() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -129,7 +129,7 @@ fn lines_are_to_be_had_on_a_terminal_too() {
 /// The view is lost, and nothing else: the load goes on to its end, and is kept.
 #[cfg(debug_assertions)]
 #[test]
-fn a_view_that_panics_gives_the_terminal_back() {
+fn view_panic_restores_terminal() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();

@@ -92,7 +92,7 @@ fn our_client_calls_grpcio() {
 }
 
 #[test]
-fn our_client_distinguishes_the_statuses_of_grpcio() {
+fn grpcio_statuses_are_distinguished() {
     let place = Place::new();
     let server = grpcio_server(&place, &SECURITIES[0]);
     let url = server.plaintext();
@@ -174,7 +174,7 @@ fn our_client_distinguishes_the_statuses_of_grpcio() {
 
 /// gRPC's C core closes the connection without an alert.
 #[test]
-fn a_client_certificate_that_grpcio_refuses_is_suspected_by_name() {
+fn client_certificate_rejected_by_grpcio_is_suspected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "other"]);
@@ -204,7 +204,7 @@ fn a_client_certificate_that_grpcio_refuses_is_suspected_by_name() {
 }
 
 #[test]
-fn our_client_gives_up_on_a_slow_grpcio_server() {
+fn slow_grpcio_server_exceeds_deadline() {
     let place = Place::new();
     let server = Server::start(python(&place, "grpcio_server.py").args(["--delay-ms", "1000"]));
     let url = server.plaintext();
@@ -231,7 +231,7 @@ fn our_client_gives_up_on_a_slow_grpcio_server() {
 }
 
 #[test]
-fn grpcio_refuses_a_client_without_a_certificate() {
+fn grpcio_rejects_client_without_certificate() {
     let place = Place::new();
     place.certificates();
     let server = grpcio_server(&place, &SECURITIES[2]);
@@ -278,7 +278,7 @@ fn grpcio_calls_our_servers() {
 }
 
 #[test]
-fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
+fn gzip_works_with_grpcio_and_grpc_go() {
     let place = Place::new();
     // A message that gzip makes much smaller.
     let data = format!(r#"{{"message": "{}"}}"#, "hi ".repeat(1000));
@@ -342,7 +342,7 @@ fn messages_are_packed_both_ways_with_grpcio_and_grpc_go() {
 }
 
 #[test]
-fn our_servers_report_to_grpcio_what_is_wrong() {
+fn grpcio_client_sees_server_error_codes() {
     let place = Place::new();
     place.certificates();
     let expects = |server: &Server, service: &str, code: &str, flags: &[&str]| {
@@ -417,7 +417,7 @@ fn openssl_agrees_with_our_server() {
 }
 
 #[test]
-fn our_client_reports_what_it_and_openssl_do_not_have_in_common() {
+fn missing_common_parameters_with_openssl_are_reported() {
     let place = Place::new();
     place.certificates();
     for (flags, code) in [
@@ -451,7 +451,7 @@ fn our_client_reports_what_it_and_openssl_do_not_have_in_common() {
 /// h2load is strict about HTTP/2 and knows nothing of gRPC: it sees our servers as any
 /// HTTP/2 client does.
 #[test]
-fn h2load_finds_nothing_wrong_with_our_servers() {
+fn h2load_reports_no_server_errors() {
     let place = Place::new();
     place.certificates();
     // score.JsonVector { json: "[0.5]" } behind gRPC's prefix.

@@ -47,7 +47,7 @@ fn sidecar(place: &Place, name: &str, plugin: &str, upstream: u16, flags: &[&str
 }
 
 #[test]
-fn a_load_in_open_and_closed_loop_accounts_for_every_call() {
+fn plugin_load_accounts_for_every_call() {
     let place = place();
     let server = serve(&place, "rust.so");
     let target = url(&server);
@@ -122,7 +122,7 @@ fn a_load_in_open_and_closed_loop_accounts_for_every_call() {
 }
 
 #[test]
-fn a_load_over_tls_and_what_the_trace_says() {
+fn plugin_load_works_over_tls_with_trace() {
     let place = place();
     place.certificates();
     let server = place.serve(&[&["plugin", "c.so"], &SERVER_TLS[..]].concat());
@@ -154,7 +154,7 @@ fn a_load_over_tls_and_what_the_trace_says() {
 }
 
 #[test]
-fn sidecars_carry_a_load_and_log_each_frame_when_asked() {
+fn sidecars_relay_plugin_load_and_log_frames() {
     let place = place();
     let server = serve(&place, "c.so");
     let near_it = sidecar(&place, "near-it", "rust.so", server.port, &["-v"]);
@@ -206,7 +206,7 @@ fn sidecars_carry_a_load_and_log_each_frame_when_asked() {
 }
 
 #[test]
-fn a_panic_in_a_plugin_closes_the_connection_and_not_the_process() {
+fn plugin_panic_closes_only_its_connection() {
     let place = place();
     let server = serve(&place, "c.so");
     let mut relay = sidecar(&place, "relay", "rust.so", server.port, &[]);
@@ -239,7 +239,7 @@ fn a_panic_in_a_plugin_closes_the_connection_and_not_the_process() {
 }
 
 #[test]
-fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
+fn unusable_plugins_prevent_start_with_reason() {
     let place = place();
     let folder = place.path(".");
     fs::rename(
@@ -340,7 +340,7 @@ fn plugins_that_can_not_be_used_stop_the_start_with_the_reason() {
 }
 
 #[test]
-fn a_codec_that_spins_ends_the_sidecar_and_is_named() {
+fn spinning_codec_ends_sidecar_and_is_named() {
     let place = place();
     built::nonsense(&place.path("."), "spins.so", &["-DSPIN"]);
     let service = serve(&place, "rust.so");

@@ -83,7 +83,7 @@ const CLIENT: [u8; 4] = [127, 0, 0, 2];
 const PROXY: [u8; 4] = [127, 0, 0, 1];
 
 #[test]
-fn the_log_of_api_and_gateway_names_whom_balancers_carry() {
+fn api_and_gateway_log_original_client_addresses() {
     let place = Place::new();
     let log = File::create(place.path("log")).expect("a file");
     let mut command = place.command(&["--log-format", "json", "serve", "llm"]);
@@ -160,7 +160,7 @@ fn the_log_of_api_and_gateway_names_whom_balancers_carry() {
 }
 
 #[test]
-fn a_sidecar_learns_from_balancers_who_connects() {
+fn sidecar_gets_client_address_from_proxy_protocol() {
     let place = Place::new();
     place.certificates();
     let (http, orders) = (place.serve(&["http"]), place.serve(&["orders"]));

@@ -89,7 +89,7 @@ fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn every_protocol_goes_through_proxies_of_both_kinds() {
+fn every_protocol_works_through_both_proxy_kinds() {
     let place = Place::new();
     place.certificates();
     let plain = |arguments: &[&str]| place.serve(arguments);
@@ -158,7 +158,7 @@ fn every_protocol_goes_through_proxies_of_both_kinds() {
 
 /// grpc-go says what its service is, through the proxy that its calls go through.
 #[test]
-fn servers_are_asked_for_their_services_through_proxies() {
+fn reflection_goes_through_proxies() {
     let place = Place::new();
     let mut command = Command::new(peer("bin/go-health"));
     let command = command.arg("-reflection=true").stderr(Stdio::null());
@@ -180,7 +180,7 @@ fn servers_are_asked_for_their_services_through_proxies() {
 }
 
 #[test]
-fn a_login_comes_from_the_environment_and_refusals_are_named() {
+fn proxy_login_stays_secret_and_refusals_reported() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let url = format!("http://{}/", server.address());

@@ -132,7 +132,7 @@ fn every_plan_key_is_listed() {
 
 /// The page and the parser have the same keys in the same sections.
 #[test]
-fn the_parser_takes_the_keys_that_are_listed_and_no_others() {
+fn parser_accepts_exactly_listed_keys() {
     plimsoll_protocols::registry::register();
     for (protocol, _) in sections() {
         let is_listed =

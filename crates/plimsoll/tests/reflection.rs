@@ -70,7 +70,7 @@ const NEW: (&str, &str) = (
 );
 
 #[test]
-fn services_of_editions_and_of_proto3_are_listed_side_by_side() {
+fn editions_and_proto3_services_are_listed_together() {
     let place = Place::new();
     let (server, _folder) = python(&[OLD, NEW], &[]);
     let url = server.plaintext();
@@ -115,7 +115,7 @@ fn services_of_editions_and_of_proto3_are_listed_side_by_side() {
 }
 
 #[test]
-fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
+fn malformed_service_descriptor_does_not_hide_others() {
     let place = Place::new();
     let (server, _folder) = python(&[OLD, NEW], &["--break", "odd.S"]);
     let url = server.plaintext();
@@ -161,7 +161,7 @@ fn a_service_that_is_described_by_nonsense_does_not_hide_the_others() {
 }
 
 #[test]
-fn our_own_servers_answer_reflection_but_for_the_fast_one() {
+fn our_servers_answer_reflection_except_fast() {
     let place = Place::new();
     for (name, method) in [
         ("score", "score.ScoreService/GetScore"),
@@ -195,7 +195,7 @@ fn our_own_servers_answer_reflection_but_for_the_fast_one() {
 
 /// Each plan of a method that only the server knows is a connection, beside those of the load.
 #[test]
-fn a_search_plans_a_trial_once() {
+fn search_plans_each_trial_once() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let plan = format!(
@@ -216,7 +216,7 @@ fn a_search_plans_a_trial_once() {
 }
 
 #[test]
-fn a_server_of_grpc_go_answers_reflection() {
+fn grpc_go_server_answers_reflection() {
     let place = Place::new();
     let server = go_health(true);
     let url = server.plaintext();
@@ -268,7 +268,7 @@ fn a_server_of_grpc_go_answers_reflection() {
 }
 
 #[test]
-fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_call() {
+fn grpcio_reflection_falls_back_to_v1alpha() {
     let place = Place::new();
     let server = grpcio(&[]);
     let url = server.plaintext();
@@ -320,7 +320,7 @@ fn a_server_of_grpcio_is_asked_in_the_older_version_and_answers_every_kind_of_ca
 
 /// `list`, `describe`, `check` and the question before a load name the caller.
 #[test]
-fn a_server_that_wants_authorization_is_asked_with_metadata() {
+fn reflection_requests_carry_authorization_metadata() {
     let place = Place::new();
     let server = grpcio(&["--authorization", "Bearer 7"]);
     let url = server.plaintext();
@@ -361,7 +361,7 @@ fn a_server_that_wants_authorization_is_asked_with_metadata() {
 }
 
 #[test]
-fn a_server_without_reflection_is_named() {
+fn server_without_reflection_is_reported() {
     let place = Place::new();
     let server = go_health(false);
     let url = server.plaintext();
@@ -470,7 +470,7 @@ fn list_goes_through_a_proxy() {
 }
 
 #[test]
-fn files_are_read_in_place_of_asking() {
+fn proto_files_replace_reflection() {
     let place = Place::new();
     std::fs::write(place.path(OLD.0), OLD.1).expect("a file");
     let files = ["--proto", OLD.0];

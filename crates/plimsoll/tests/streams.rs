@@ -29,7 +29,7 @@ fn messages(total: &Value) -> (u64, u64) {
 }
 
 #[test]
-fn every_kind_of_call_is_made_and_its_messages_counted() {
+fn all_call_kinds_count_messages() {
     let place = Place::new();
     let server = place.serve(&["echo"]);
     let unary = total(&place, &server, 0, "UnaryEcho", &[]);
@@ -111,7 +111,7 @@ fn messages_keep_their_pace() {
 }
 
 #[test]
-fn a_stream_that_ends_early_late_or_never_is_reported() {
+fn abnormal_stream_ends_are_reported() {
     let place = Place::new();
     let server = place.serve(&["echo", "--pace", "20ms"]);
     let code = |total: &Value| total["errors_by_code"][0]["code"].clone();
@@ -167,7 +167,7 @@ fn a_stream_that_ends_early_late_or_never_is_reported() {
 }
 
 #[test]
-fn the_check_passes_on_the_echo_server_and_fails_on_what_is_none() {
+fn echo_check_rejects_other_servers() {
     let place = Place::new();
     place.certificates();
     let mut flags = vec!["echo", "--location", "dock"];

@@ -27,7 +27,7 @@ fn load<'a>(url: &'a str, telemetry: &'a str, duration: &'a str) -> Vec<&'a str>
 
 /// The Prometheus project's own parser reads a scrape of a run that goes on.
 #[test]
-fn a_run_is_scraped_while_it_goes_on() {
+fn metrics_are_scraped_during_run() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
     let url = server.plaintext();
@@ -150,7 +150,7 @@ fn bound() -> (TcpListener, String) {
 
 /// OpenTelemetry's own definition of the message takes every post in both encodings, and the last one has all calls.
 #[test]
-fn a_collector_is_told_of_a_run() {
+fn collector_receives_metrics_in_both_encodings() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
     for (encoding, kind, parse) in [
@@ -235,7 +235,7 @@ print(json.dumps(ok[0]))
 }
 
 #[test]
-fn refusal_of_a_collector_is_shown() {
+fn collector_rejection_is_reported() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let (listener, collector_url) = bound();
@@ -256,7 +256,7 @@ fn refusal_of_a_collector_is_shown() {
 }
 
 #[test]
-fn redirect_of_a_collector_is_not_followed() {
+fn collector_redirect_is_not_followed() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let ((listener, collector_url), (elsewhere, target)) = (bound(), bound());
@@ -275,7 +275,7 @@ fn redirect_of_a_collector_is_not_followed() {
 
 /// The end waits for the last figures, and not for ever.
 #[test]
-fn silent_collector_does_not_hold_the_end() {
+fn silent_collector_does_not_block_exit() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let (_listener, collector_url) = bound();
@@ -288,7 +288,7 @@ fn silent_collector_does_not_hold_the_end() {
 }
 
 #[test]
-fn half_a_request_does_not_hold_the_end() {
+fn incomplete_scrape_does_not_block_exit() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
@@ -319,7 +319,7 @@ fn half_a_request_does_not_hold_the_end() {
 
 /// A collector that is not there is complained of once, and costs the run nothing.
 #[test]
-fn a_collector_that_is_gone_does_not_end_a_run() {
+fn run_survives_unreachable_collector() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let gone = TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -334,7 +334,7 @@ fn a_collector_that_is_gone_does_not_end_a_run() {
 }
 
 #[test]
-fn what_is_no_place_is_said_before_the_load() {
+fn invalid_telemetry_address_fails_before_load() {
     let place = Place::new();
     for (wrong, why) in [
         ("nowhere", "--telemetry: `nowhere`: invalid socket address"),

@@ -55,7 +55,7 @@ connection = ["new", "resumed"]
 "#;
 
 #[test]
-fn a_sweep_has_all_its_metrics_and_comes_near_the_wall() {
+fn sweep_reports_all_metrics_near_limit() {
     let place = Place::new();
     fs::write(place.path("sweep.toml"), SWEEP).expect("a file");
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
@@ -114,7 +114,7 @@ fn a_sweep_has_all_its_metrics_and_comes_near_the_wall() {
 }
 
 #[test]
-fn a_sweep_in_pieces_has_intervals() {
+fn sliced_sweep_has_confidence_intervals() {
     let place = Place::new();
     let plan = SWEEP.replace(", \"TLS_CHACHA20_POLY1305_SHA256\"", "");
     let plan = plan.replace("2MiB", "256MiB").replace("400ms", "1400ms");
@@ -140,7 +140,7 @@ fn a_sweep_in_pieces_has_intervals() {
 }
 
 #[test]
-fn an_interrupted_sweep_keeps_what_it_measured() {
+fn interrupted_sweep_keeps_measurements() {
     let place = Place::new();
     fs::write(place.path("sweep.toml"), SWEEP).expect("a file");
     let mut command = place.command(&["sweep", "sweep.toml", "--out", "sweep", "--rounds", "99"]);
@@ -165,7 +165,7 @@ fn an_interrupted_sweep_keeps_what_it_measured() {
 }
 
 #[test]
-fn a_sweep_is_of_files_over_tls() {
+fn invalid_sweep_plans_are_rejected() {
     let place = Place::new();
     for (from, to, told_of) in [
         (
@@ -212,7 +212,7 @@ fn a_sweep_is_of_files_over_tls() {
 }
 
 #[test]
-fn both_measures_new_and_resumed_in_turn() {
+fn mode_both_measures_new_and_resumed() {
     let place = Place::new();
     let server = files(&place);
     let url = url(&server, "/bytes/1KiB");
@@ -236,7 +236,7 @@ fn both_measures_new_and_resumed_in_turn() {
 }
 
 #[test]
-fn a_closed_loop_ends_when_its_rate_is_known() {
+fn closed_loop_stops_at_rate_precision() {
     let place = Place::new();
     let server = files(&place);
     let url = url(&server, "/bytes/10");
@@ -291,7 +291,7 @@ fn a_closed_loop_ends_when_its_rate_is_known() {
 }
 
 #[test]
-fn what_openssl_s_time_measured_is_compared_with_ours() {
+fn openssl_s_time_import_is_comparable() {
     let place = Place::new();
     let server = files(&place);
     let address = server.address();
@@ -367,7 +367,7 @@ fn what_openssl_s_time_measured_is_compared_with_ours() {
 }
 
 #[test]
-fn early_data_is_taken_by_nginx_or_sent_again() {
+fn nginx_early_data_is_never_lost() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).expect("a folder");
@@ -443,7 +443,7 @@ fn early_data_is_taken_by_nginx_or_sent_again() {
 }
 
 #[test]
-fn more_connections_than_can_be_had_are_refused_before_the_first() {
+fn unattainable_connection_count_fails_before_load() {
     let place = Place::new();
     let mut command = Command::new("sh");
     let script = format!(
@@ -461,7 +461,7 @@ fn more_connections_than_can_be_had_are_refused_before_the_first() {
 }
 
 #[test]
-fn a_chain_checked_once_is_checked() {
+fn chain_once_rejects_untrusted_certificates() {
     let place = Place::new();
     let server = files(&place);
     place.expect(0, &["certs", "other"]);

@@ -95,7 +95,7 @@ fn fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
 }
 
 #[test]
-fn openssl_cuts_its_messages_into_records_of_512_bytes() {
+fn fetch_handles_openssl_small_records() {
     let place = place();
     let chain = ["-cert_chain", "chain.crt"];
     let request = ["-Verify", "2", "-CAfile", "many.crt"];
@@ -119,7 +119,7 @@ fn openssl_cuts_its_messages_into_records_of_512_bytes() {
 }
 
 #[test]
-fn openssl_holds_connections_after_handshakes_in_small_records() {
+fn hold_handles_openssl_small_records() {
     let place = place();
     let flags = [
         &["-rev", "-tls1_3", "-cert_chain", "chain.crt"][..],
@@ -138,7 +138,7 @@ fn openssl_holds_connections_after_handshakes_in_small_records() {
 }
 
 #[test]
-fn openssl_s_client_cuts_hellos_and_chains_for_serve_hold() {
+fn serve_hold_accepts_fragmented_openssl_handshakes() {
     let place = place();
     let server = place.serve(&[&["hold"], &SERVER_MTLS[..]].concat());
     let address = server.address();
@@ -181,7 +181,7 @@ fn openssl_s_client_cuts_hellos_and_chains_for_serve_hold() {
 }
 
 #[test]
-fn nginx_sends_long_chains_and_requests_and_wants_another_group() {
+fn nginx_long_handshakes_and_retries_succeed() {
     let place = place();
     fs::create_dir(place.path("site")).expect("a folder");
     fs::copy(place.path("file.bin"), place.path("site/file.bin")).expect("a copy");
@@ -204,7 +204,7 @@ fn nginx_sends_long_chains_and_requests_and_wants_another_group() {
 }
 
 #[test]
-fn go_sends_its_handshakes_in_small_pieces_and_wants_another_group() {
+fn go_fragmented_handshakes_and_retries_succeed() {
     let place = place();
     let whole = place.read("certs/server.crt") + &place.read("certs/ca.crt");
     fs::write(place.path("certs/server.crt"), whole).expect("a file");
@@ -226,7 +226,7 @@ fn go_sends_its_handshakes_in_small_pieces_and_wants_another_group() {
 }
 
 #[test]
-fn what_go_says_in_mid_body_is_heard_long_before_the_deadline() {
+fn mid_body_failure_is_reported_promptly() {
     let place = place();
     for (end, code) in [
         ("close_notify", "BODY_LENGTH"),
@@ -339,7 +339,7 @@ fn serve_to_go(place: &Place, name: &str, flags: &[&str]) -> (Server, Vec<String
 }
 
 #[test]
-fn go_agrees_on_each_group_with_each_server_of_ours() {
+fn go_interoperates_with_every_group() {
     let place = Place::new();
     place.certificates();
     for (ours, theirs) in known_to_go() {
@@ -373,7 +373,7 @@ fn go_agrees_on_each_group_with_each_server_of_ours() {
 }
 
 #[test]
-fn go_shows_and_checks_each_kind_of_certificate_with_each_server_of_ours() {
+fn go_interoperates_with_every_certificate_kind() {
     for (kind, expected) in GO_KINDS {
         let place = Place::new();
         let chain = ["--algorithm", kind, "--intermediates", "1"];
@@ -419,7 +419,7 @@ fn go_shows_and_checks_each_kind_of_certificate_with_each_server_of_ours() {
 }
 
 #[test]
-fn go_speaks_tls_1_2_with_servers_of_ours_that_offer_it() {
+fn go_negotiates_offered_tls_1_2() {
     for kind in ["ecdsa-p256", "rsa-2048"] {
         let place = Place::new();
         place.expect(0, &["certs", "certs", "--algorithm", kind]);
@@ -452,7 +452,7 @@ fn go_speaks_tls_1_2_with_servers_of_ours_that_offer_it() {
 }
 
 #[test]
-fn go_resumes_its_sessions_with_servers_of_ours() {
+fn go_client_resumes_sessions() {
     let place = Place::new();
     place.certificates();
     for (name, asks, _) in SERVERS.iter().filter(|(.., answer)| *answer != "score ") {

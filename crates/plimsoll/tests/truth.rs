@@ -132,7 +132,7 @@ fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
 /// 5 ms, 0.5 ms less each. The slowest hundredth of all are the 200 that waited longest, so
 /// p99 is the 200th of them: 505 − 200 × 0.5 = 405 ms. One in a thousand: 495 ms.
 #[test]
-fn a_freeze_of_half_a_second_is_in_the_percentiles() {
+fn half_second_freeze_shows_in_percentiles() {
     let _alone = alone();
     let frozen = Frozen {
         rate: 2000,
@@ -161,7 +161,7 @@ fn a_freeze_of_half_a_second_is_in_the_percentiles() {
 /// what tools report that stamp at the send. 910 calls more were due in it: the 200th longest
 /// wait is of one due 95 ms into the freeze and sent at its end, 5 ms more.
 #[test]
-fn what_waits_for_a_stream_waits_in_the_response_time_only() {
+fn stream_wait_lengthens_only_response_time() {
     let _alone = alone();
     let frozen = Frozen {
         rate: 2000,
@@ -199,7 +199,7 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
 /// down to 5 ms by 1 ms each. The slowest hundredth are 100 of them: p99 is 905 ms; of the
 /// slowest twentieth, 500, the last waited 505 ms.
 #[test]
-fn a_freeze_of_a_second_is_in_the_percentiles() {
+fn one_second_freeze_shows_in_percentiles() {
     let _alone = alone();
     let frozen = Frozen {
         rate: 1000,
@@ -347,7 +347,7 @@ impl Exact {
 /// The last arrival stands for the time up to the next, which would be due then: a rate
 /// over a shorter time flatters.
 #[test]
-fn a_rate_is_of_the_time_that_its_arrivals_stand_for() {
+fn rate_covers_last_arrival_interval() {
     let _alone = alone();
     let server = Exact::start(MS, 0..0, None);
     let place = Place::new();
@@ -374,7 +374,7 @@ fn a_rate_is_of_the_time_that_its_arrivals_stand_for() {
 /// A generator that stands still sends late: it says so, counts the wait as its calls' own, and judges by both ends of
 /// what that leaves open.
 #[test]
-fn stopped_generator_widens_its_intervals_and_judges_by_them() {
+fn stopped_generator_widens_judged_intervals() {
     let _alone = alone();
     let server = Exact::start(MS, 0..0, None);
     let place = Place::new();
@@ -426,7 +426,7 @@ fn stopped_generator_widens_its_intervals_and_judges_by_them() {
 
 /// An answer that is read before the loop looks at its timers is late all the same.
 #[test]
-fn no_call_is_ok_after_its_deadline() {
+fn no_call_succeeds_after_deadline() {
     let _alone = alone();
     let server = Exact::start(5 * MS, 0..0, None);
     let place = Place::new();
@@ -456,7 +456,7 @@ fn no_call_is_ok_after_its_deadline() {
 
 /// Calls that are under way when the warm-up ends are work of the time that is measured.
 #[test]
-fn slow_answers_do_not_lower_the_rate_after_a_warm_up() {
+fn slow_responses_keep_rate_after_warmup() {
     let _alone = alone();
     let server = Exact::start(500 * MS, 0..0, None);
     let place = Place::new();

@@ -88,7 +88,7 @@ fn load(place: &Place, command: &[&str], more: &[&str]) -> serde_json::Value {
 }
 
 #[test]
-fn every_protocol_is_spoken_over_a_socket_with_and_without_tls() {
+fn every_protocol_works_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
     let codec = built::c_example(&place.path("."));
@@ -172,7 +172,7 @@ fn sessions_go_over_two_sockets() {
 }
 
 #[test]
-fn connections_are_held_over_a_socket_with_mutual_tls() {
+fn unix_socket_holds_mtls_connections() {
     let place = Place::new();
     place.certificates();
     let served = Served::ours(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
@@ -185,7 +185,7 @@ fn connections_are_held_over_a_socket_with_mutual_tls() {
 }
 
 #[test]
-fn a_pair_of_sidecars_carries_mutual_tls_from_socket_to_socket() {
+fn sidecars_relay_mtls_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
     let tls = "{ ca = \"certs/ca.crt\", cert = \"certs/client.crt\", key = \"certs/client.key\", server_name = \"localhost\" }";
@@ -221,7 +221,7 @@ fn a_pair_of_sidecars_carries_mutual_tls_from_socket_to_socket() {
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
+fn only_stale_socket_is_replaced() {
     let place = Place::new();
     drop(UnixListener::bind(place.path("s.sock")).unwrap());
     let served = Served::ours(&place, &["score"]);
@@ -245,7 +245,7 @@ fn a_stale_socket_is_replaced_and_one_in_use_is_not() {
 }
 
 #[test]
-fn what_is_wrong_with_a_socket_is_reported() {
+fn unix_socket_errors_are_reported() {
     let place = Place::new();
     place.certificates();
     let long = format!("unix:/{}", "x".repeat(120));
@@ -327,7 +327,7 @@ fn what_is_wrong_with_a_socket_is_reported() {
 }
 
 #[test]
-fn grpcio_is_understood_at_either_end_of_a_socket_with_and_without_tls() {
+fn grpcio_interoperates_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
     let path = format!("unix:{}", place.path("s.sock").display());
@@ -365,7 +365,7 @@ fn curl(place: &Place, url: &str) -> Vec<u8> {
 }
 
 #[test]
-fn curl_and_nginx_are_understood_at_either_end_of_a_socket() {
+fn curl_and_nginx_interoperate_over_unix_sockets() {
     let place = Place::new();
     let served = Served::ours(&place, &["files"]);
     assert_eq!(curl(&place, "http://localhost/bytes/1KiB").len(), 1024);

@@ -72,7 +72,7 @@ fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
 }
 
 #[test]
-fn pages_are_those_of_the_folder_and_nothing_else() {
+fn view_serves_only_its_folder() {
     let place = folder();
     let server = view(&place);
     let (status, list) = get(&server, "localhost", "/");
@@ -112,7 +112,7 @@ fn pages_are_those_of_the_folder_and_nothing_else() {
 }
 
 #[test]
-fn list_reads_no_intervals_of_runs_without_objectives() {
+fn list_skips_intervals_without_objectives() {
     let place = folder();
     let broken = place.path("runs/four/intervals.jsonl");
     fs::write(broken, "no interval\n").expect("written");
@@ -136,7 +136,7 @@ fn list_reads_no_intervals_of_runs_without_objectives() {
 }
 
 #[test]
-fn links_out_of_a_run_are_not_followed() {
+fn external_symlinks_are_not_followed() {
     let place = folder();
     let secret = place.path("secret");
     fs::write(&secret, "a-secret-of-this-machine").expect("written");
@@ -159,7 +159,7 @@ fn links_out_of_a_run_are_not_followed() {
 }
 
 #[test]
-fn a_browser_shows_the_list_and_compares_what_was_chosen() {
+fn browser_lists_and_compares_runs() {
     let place = folder();
     let server = view(&place);
     let url = format!("http://{}/", server.address());
@@ -194,7 +194,7 @@ fn a_browser_shows_the_list_and_compares_what_was_chosen() {
 }
 
 #[test]
-fn half_requests_hold_neither_pages_nor_the_end() {
+fn incomplete_requests_do_not_block_server() {
     let place = folder();
     let server = view(&place);
     let halves: Vec<TcpStream> = (0..300)
@@ -211,7 +211,7 @@ fn half_requests_hold_neither_pages_nor_the_end() {
 }
 
 #[test]
-fn a_folder_that_is_not_there_is_said_at_once() {
+fn missing_folder_is_reported_immediately() {
     let place = Place::new();
     let output = place.run(&["view"]);
     assert_eq!(output.status.code(), Some(2));

@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_machine_lacks_is_told_from_what_a_peer_does() {
+    fn local_and_peer_errors_are_distinguished() {
         for (errno, outcome, needle) in [
             (Errno::MFILE, Outcome::NoDescriptors, "): raise `ulimit -n`"),
             (Errno::NFILE, Outcome::NoDescriptors, "fs.file-max"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_cannot_be_made_is_this_machines_lack() {
+    fn socket_creation_failure_is_local() {
         let named = |errno: Errno| Lack::of(&Lack::named_of_socket(errno.into()));
         assert_eq!(named(Errno::INVAL), Some(Lack::Socket(Errno::INVAL)));
         assert_eq!(named(Errno::ACCESS), Some(Lack::Socket(Errno::ACCESS)));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_is_this_machines_own_unless_it_can_come_from_afar() {
+    fn ipv6_access_denial_may_be_remote() {
         let denied = |named: fn(io::Error, SocketAddr) -> io::Error, to: &str| {
             Lack::of(&named(Errno::ACCESS.into(), to.parse().unwrap()))
         };

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn each_byte_is_explained_once_though_tls_has_taken_some_early() {
+    fn early_tls_bytes_are_traced_once() {
         let options = SocketOptions::default();
         let mut network = OsNetwork::new(Clock::new(), &[], options, 0).unwrap();
         let explained = Explained::default();

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spin_window_learns_the_oversleep_within_its_bounds() {
+    fn spin_window_learns_bounded_oversleep() {
         let mut window = SpinWindow::new(Duration::from_micros(50));
         assert_eq!(window.for_gap(1_000_000), 50_000);
         for _ in 0..500 {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_exact_and_wakers_wake() {
+    fn waits_are_exact_and_wakers_interrupt() {
         let clock = Clock::new();
         let mut network = OsNetwork::new(
             clock,
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_resolver_ends_a_wait_for_an_arrival() {
+    fn resolver_result_interrupts_precise_wait() {
         let clock = Clock::new();
         for host in ["127.0.0.1", "localhost"] {
             let options = SocketOptions {

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns_and_the_order_of_an_answer_does_not_matter() {
+    fn address_order_is_interleaved_and_deterministic() {
         let expected = addresses_of(&["[::1]:1", "10.0.0.1:1", "[::2]:1", "10.0.0.2:1", "[::3]:1"]);
         for answer in [
             ["[::2]:1", "[::1]:1", "[::3]:1", "10.0.0.2:1", "10.0.0.1:1"],
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_without_a_source_of_their_family_are_left_out() {
+    fn addresses_without_matching_source_are_excluded() {
         let found = addresses_of(&["[::1]:1", "10.0.0.1:1"]);
         let found: Vec<Address> = found.into_iter().map(Address::Tcp).collect();
         let from = |text: &str| [text.parse().unwrap()];

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_are_read_late_say_when_they_came() {
+    fn late_read_reports_kernel_arrival_time() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_tcp_has_no_count() {
+    fn non_tcp_socket_reports_no_bytes() {
         let (near, _far) = UnixStream::pair().unwrap();
         assert_eq!(carried(&near), None);
     }

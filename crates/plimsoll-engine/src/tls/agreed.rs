@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_known_by_their_kind() {
+    fn certificate_key_kind_is_identified() {
         for (algorithm, kind) in [
             (&rcgen::PKCS_ECDSA_P256_SHA256, "ecdsa-p256"),
             (&rcgen::PKCS_ECDSA_P384_SHA384, "ecdsa-p384"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn handshakes_are_counted_by_what_they_agreed_on() {
+    fn handshakes_are_tallied_by_negotiated_parameters() {
         let one = Agreement {
             version: Some(ProtocolVersion::TLSv1_3),
             suite: Some(CipherSuite::TLS13_AES_128_GCM_SHA256),

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_verdict_holds_for_the_same_bytes_and_name_and_for_a_minute() {
+    fn cached_chain_verdict_matches_and_expires() {
         let der = |byte: u8| CertificateDer::from(vec![byte; 3]);
         let name = |text: &'static str| ServerName::try_from(text).unwrap();
         let known = Checked {

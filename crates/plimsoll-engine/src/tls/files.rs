@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_is_read_in_every_form() {
+    fn unencrypted_identities_load_in_every_format() {
         let made = Made::new();
         for (cert, key, how) in [
             ("a.crt", "a.key", "version"),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn pem_after_byte_order_mark_is_read() {
+    fn pem_with_bom_is_read() {
         let made = Made::new();
         for name in ["a.crt", "a.key"] {
             let marked = [b"\xef\xbb\xbf", &fs::read(made.path(name)).unwrap()[..]].concat();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_says_what_it_is_and_how_to_open_it() {
+    fn encrypted_files_explain_decryption() {
         let made = Made::new();
         for (name, how, what, opened) in [
             (
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_says_so() {
+    fn wrong_file_kinds_are_named() {
         let made = Made::new();
         made.openssl("x509 -in a.crt -outform DER -out a.der");
         made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn pem_without_newlines_is_refused_without_its_bytes_and_mended_by_the_named_command() {
+    fn newline_free_pem_error_names_repair() {
         let made = Made::new();
         let whole = fs::read_to_string(made.path("a.key")).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_pem_names_the_defect_but_none_of_its_bytes() {
+    fn broken_pem_error_leaks_no_bytes() {
         let made = Made::new();
         let whole = fs::read_to_string(made.path("a.key")).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
@@ -479,7 +479,7 @@ mod tests {
 
     /// Whatever a file holds, it is read or refused.
     #[test]
-    fn every_beginning_of_a_file_is_read_or_refused() {
+    fn truncated_identity_files_are_rejected() {
         let made = Made::new();
         made.openssl("x509 -in a.crt -outform DER -out a.der");
         made.openssl("pkcs8 -topk8 -in a.key -passout pass:secret -outform DER -out 8.der");

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_ends_come_to_the_same_secret() {
+    fn hybrid_exchange_yields_same_secret() {
         let client = SECP384R1MLKEM1024.start().unwrap();
         let server = SECP384R1MLKEM1024
             .start_and_complete(client.pub_key())
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_another_length_is_refused() {
+    fn wrong_key_share_length_is_rejected() {
         for length in [0, CLASSICAL, CLASSICAL + ENCAPSULATION_KEY - 1, 4000] {
             let share = vec![4; length];
             assert!(SECP384R1MLKEM1024.start_and_complete(&share).is_err());

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_published_trace() {
+    fn derived_keys_match_rfc_8448() {
         // RFC 8448 §3: application traffic of client and server.
         for (secret, key, iv) in [
             (
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_names_the_cipher_and_no_secret() {
+    fn debug_output_contains_no_secret() {
         let printed = format!("{:?}", secrets(Cipher::Aes128Gcm, &"ab".repeat(MAX_SECRET)));
         assert!(printed.contains("Aes128Gcm"), "{printed}");
         assert!(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_changes_one_direction_and_every_time() {
+    fn key_update_changes_one_direction() {
         for cipher in [
             Cipher::Aes128Gcm,
             Cipher::Aes256Gcm,
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_pairs_of_traffic_secrets_are_heard() {
+    fn only_complete_secret_pairs_are_captured() {
         let heard = Heard::default();
         assert!(heard.will_log(OF_CLIENT) && !heard.will_log("EXPORTER_SECRET"));
         heard.log("CLIENT_HANDSHAKE_TRAFFIC_SECRET", &[], &[1; 32]);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_a_secret_only_if_cipher_key_and_iv_are() {
+    fn key_match_covers_cipher_and_iv() {
         use rustls::crypto::cipher::{AeadKey, Iv};
         let secrets = secrets(Cipher::Chacha20Poly1305, &"ab".repeat(32));
         let mut key = [0; MAX_KEY];

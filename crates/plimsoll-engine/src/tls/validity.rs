@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_says_when_it_ends() {
+    fn certificate_expiry_date_is_parsed() {
         for (date, seconds) in [
             ((1999, 12, 31), 946_598_400),
             ((2024, 2, 29), 1_709_164_800),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_early_is_no_certificate() {
+    fn truncated_certificate_has_no_expiry() {
         let whole = made((2026, 1, 1));
         for length in 0..whole.len() {
             assert_eq!(not_after(&whole[..length]), None, "{length}");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_is_as_good_as_its_first_to_expire() {
+    fn chain_expires_with_earliest_certificate() {
         let (past, future) = (made((2024, 1, 1)), made((2090, 1, 1)));
         assert!(check_not_expired([&future[..], &future]).is_ok());
         assert!(check_not_expired([]).is_ok());

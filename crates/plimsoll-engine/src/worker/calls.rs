@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_that_start_out_of_order_expire_in_the_order_in_which_they_were_due() {
+    fn reordered_calls_expire_by_due_time() {
         let mut calls = Calls::new();
         for number in [5, 2, 9, 7, 1, 8] {
             calls.insert(call(number));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_call_is_at_the_head_whatever_ends_first() {
+    fn oldest_call_stays_at_head() {
         let mut calls = Calls::new();
         let ids: Vec<_> = (0..4).map(|n| calls.insert(call(n))).collect();
         calls.remove(ids[1]);

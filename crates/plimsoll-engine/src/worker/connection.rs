@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_is_small_and_what_each_call_needs_is_together() {
+    fn connection_fits_size_and_layout_limits() {
         type Bare = Connection<(), TcpStream>;
         assert!(size_of::<Option<Bare>>() <= 184);
         assert!(std::mem::offset_of!(Bare, own) + std::mem::offset_of!(Driven<()>, driver) <= 120);

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn time_per_token_counts_what_came_after_the_first_piece() {
+    fn time_per_token_excludes_first_piece() {
         let steady: Vec<(u64, u32)> = (0..10).map(|n| (100 + n * 20, 4)).collect();
         for (usage, expected) in [
             (None, 20.0),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn single_token_without_text_came_with_the_end() {
+    fn textless_single_token_arrives_at_end() {
         let mut answer = answer(&[], usage(1, 1));
         answer.finished(Time(70 * MS));
         answer.finished(Time(80 * MS));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn open_loop_on_a_calm_network_is_exact() {
+fn open_loop_is_exact_without_faults() {
     let record = simulate(
         load(Arrivals::Open(Spacing::Constant), 1000.0, 1),
         Weather::calm(1),
@@ -20,7 +20,7 @@ fn open_loop_on_a_calm_network_is_exact() {
 }
 
 #[test]
-fn a_driver_is_called_at_the_moment_that_it_names() {
+fn driver_wakes_at_requested_time() {
     let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 10);
     let protocol = Ids {
         held_for: Duration::from_millis(3),
@@ -36,7 +36,7 @@ fn a_driver_is_called_at_the_moment_that_it_names() {
 }
 
 #[test]
-fn a_stall_shows_in_response_time_and_hides_from_service_time() {
+fn stall_shows_only_in_response_time() {
     // The truth by arithmetic: 1,000 calls a second, one freeze of 400 ms from second 5.5 on,
     // at most 8 calls in flight. Calls due in the freeze wait for up to 400 ms; only the
     // 8 that were in flight see it in their service time.
@@ -65,7 +65,7 @@ fn a_stall_shows_in_response_time_and_hides_from_service_time() {
 /// One call a millisecond, and a tick of 7 ms: those due at 1 to 7 leave at 7, and so on; the last five
 /// (1,995 to 1,999 ms) leave at the load's end, which comes before the next tick.
 #[test]
-fn calls_that_are_due_within_a_tick_leave_together_and_count_from_when_each_was_due() {
+fn calls_within_tick_are_sent_together() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
     load.tick = Duration::from_millis(7);
     let record = simulate(load, Weather::calm(1), echo(1));
@@ -88,7 +88,7 @@ fn calls_that_are_due_within_a_tick_leave_together_and_count_from_when_each_was_
 }
 
 #[test]
-fn closed_loop_keeps_every_client_busy_and_stops_at_its_calls() {
+fn closed_loop_runs_exactly_requested_calls() {
     let mut load = load(
         Arrivals::Closed {
             clients: 20,
@@ -104,7 +104,7 @@ fn closed_loop_keeps_every_client_busy_and_stops_at_its_calls() {
 }
 
 #[test]
-fn a_closed_loops_calls_are_numbered_over_all_workers() {
+fn closed_loop_numbers_calls_across_workers() {
     let clients = Arrivals::Closed {
         clients: 1,
         think: Duration::ZERO,
@@ -120,7 +120,7 @@ fn a_closed_loops_calls_are_numbered_over_all_workers() {
 }
 
 #[test]
-fn the_calls_of_a_warm_up_are_none_of_those_that_are_asked_for() {
+fn call_limit_excludes_warmup() {
     let clients = Arrivals::Closed {
         clients: 2,
         think: Duration::ZERO,
@@ -145,7 +145,7 @@ fn the_calls_of_a_warm_up_are_none_of_those_that_are_asked_for() {
 }
 
 #[test]
-fn think_time_bounds_the_rate_of_a_closed_loop() {
+fn think_time_limits_closed_loop_rate() {
     let load = load(
         Arrivals::Closed {
             clients: 10,
@@ -161,7 +161,7 @@ fn think_time_bounds_the_rate_of_a_closed_loop() {
 }
 
 #[test]
-fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
+fn expired_calls_count_late_responses() {
     let record = simulate(
         load(Arrivals::Open(Spacing::Constant), 20.0, 4),
         Weather::calm(1),
@@ -173,7 +173,7 @@ fn deadlines_end_calls_and_late_answers_are_counted_as_late() {
 }
 
 #[test]
-fn a_call_whose_deadline_passes_is_cancelled_then_though_nothing_else_is_sent() {
+fn expired_call_is_cancelled_without_traffic() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1.0, 1);
     load.drain = Some(Duration::from_secs(2));
     let mut server = Silent::default();
@@ -198,7 +198,7 @@ fn overloaded(deadline_ms: u64) -> Load {
 }
 
 #[test]
-fn a_deadline_counts_from_when_the_call_was_due() {
+fn deadline_counts_from_due_time() {
     let record = simulate(overloaded(200), Weather::calm(1), echo(100));
     accounted(&record);
     assert_eq!(record.due, 400);
@@ -215,7 +215,7 @@ fn a_deadline_counts_from_when_the_call_was_due() {
 }
 
 #[test]
-fn a_call_that_waited_is_started_with_how_long() {
+fn delayed_call_receives_wait_time() {
     let mut load = overloaded(200);
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
     for (delay_ms, waits) in [(100, true), (1, false)] {
@@ -236,7 +236,7 @@ fn a_call_that_waited_is_started_with_how_long() {
 }
 
 #[test]
-fn what_waits_and_what_is_in_flight_is_reported_with_each_interval() {
+fn intervals_report_queued_and_active_calls() {
     let mut load = overloaded(200);
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
     let network = SimulatedNetwork::new(echo(100), Weather::calm(1));
@@ -258,7 +258,7 @@ fn what_waits_and_what_is_in_flight_is_reported_with_each_interval() {
 }
 
 #[test]
-fn a_closed_loops_deadline_counts_from_when_the_client_was_free() {
+fn closed_loop_deadline_includes_stream_wait() {
     let clients = Arrivals::Closed {
         clients: 24,
         think: Duration::ZERO,
@@ -299,7 +299,7 @@ fn fixed_number(answers: usize) -> (StageRecord, Duration) {
 }
 
 #[test]
-fn fixed_number_of_calls_waits_for_the_last_answer() {
+fn fixed_call_count_awaits_last_response() {
     let (record, lasted) = fixed_number(50);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
@@ -308,7 +308,7 @@ fn fixed_number_of_calls_waits_for_the_last_answer() {
 }
 
 #[test]
-fn fixed_number_of_calls_fails_when_answers_stop() {
+fn fixed_call_count_fails_without_responses() {
     let (record, lasted) = fixed_number(20);
     accounted(&record);
     assert_eq!(record.ok(), 20, "{record:?}");
@@ -318,7 +318,7 @@ fn fixed_number_of_calls_fails_when_answers_stop() {
 }
 
 #[test]
-fn a_call_whose_own_connection_is_late_is_not_sent_after_its_deadline() {
+fn late_connection_sends_no_expired_call() {
     let mut weather = Weather::calm(1);
     weather.ignore = 500_000;
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
@@ -333,7 +333,7 @@ fn a_call_whose_own_connection_is_late_is_not_sent_after_its_deadline() {
 }
 
 #[test]
-fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
+fn generator_delay_fails_no_calls() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
     load.deadline = Some(Duration::from_millis(200));
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
@@ -352,7 +352,7 @@ fn calls_that_waited_for_the_generator_are_given_up_and_nobodys_failure() {
 
 /// What is in flight when a run is interrupted has two seconds to end, and what waits is given up.
 #[test]
-fn an_interrupt_lets_calls_in_flight_end() {
+fn interrupt_lets_calls_in_flight_finish() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(60));
     load.deadline = None;
@@ -375,7 +375,7 @@ fn an_interrupt_lets_calls_in_flight_end() {
 
 /// The drain time is for calls in flight: without any the run is over.
 #[test]
-fn a_run_is_over_when_its_last_call_is() {
+fn run_ends_with_last_call() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
     load.drain = Some(Duration::from_secs(30));
     let (record, lasted) = carry_out(load.clone(), Weather::calm(1), echo(20), Vec::new(), None);
@@ -392,7 +392,7 @@ fn a_run_is_over_when_its_last_call_is() {
 }
 
 #[test]
-fn nothing_is_counted_before_the_load_begins() {
+fn nothing_is_counted_before_load_starts() {
     let clients = Arrivals::Closed {
         clients: 1,
         think: Duration::ZERO,
@@ -426,7 +426,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
 }
 
 #[test]
-fn a_pause_of_the_generator_is_distinguished_from_the_target_in_both_loops() {
+fn generator_pause_differs_from_target_stall() {
     let open = load(Arrivals::Open(Spacing::Constant), 2_000.0, 8);
     let closed = load(
         Arrivals::Closed {

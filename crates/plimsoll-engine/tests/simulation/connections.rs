@@ -31,7 +31,7 @@ fn counts(record: &StageRecord, address: usize) -> AddressCounts {
 }
 
 #[test]
-fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each() {
+fn connections_and_calls_spread_over_addresses() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
     let record = simulate_at_three(load, at_three(1));
     accounted(&record);
@@ -43,7 +43,7 @@ fn connections_are_spread_over_the_addresses_of_a_name_and_calls_counted_at_each
 }
 
 #[test]
-fn an_address_that_refuses_is_left_out_and_costs_no_call() {
+fn refusing_address_fails_no_calls() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
     let record = simulate_at_three(
         load,
@@ -69,7 +69,7 @@ fn an_address_that_refuses_is_left_out_and_costs_no_call() {
 }
 
 #[test]
-fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
+fn silent_address_is_raced_after_250_ms() {
     let load = load(Arrivals::Open(Spacing::Constant), 600.0, 3);
     let record = simulate_at_three(
         load,
@@ -97,7 +97,7 @@ fn an_address_that_is_silent_is_raced_after_a_quarter_of_a_second() {
 }
 
 #[test]
-fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
+fn cold_calls_rotate_over_reachable_addresses() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 300.0, 0);
     load.reuse = Reuse::Never;
     let record = simulate_at_three(load.clone(), at_three(1));
@@ -122,7 +122,7 @@ fn cold_calls_take_addresses_in_turn_and_go_round_one_that_is_silent() {
 }
 
 #[test]
-fn connections_live_for_so_many_calls_and_the_first_ones_end_one_after_another() {
+fn connections_end_staggered_after_call_limit() {
     let clients = Arrivals::Closed {
         clients: 2,
         think: Duration::ZERO,
@@ -146,7 +146,7 @@ fn connections_live_for_so_many_calls_and_the_first_ones_end_one_after_another()
 }
 
 #[test]
-fn connections_live_for_a_time_and_their_ends_are_spread_over_it() {
+fn connections_end_staggered_after_time_limit() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
     load.stages[0].duration = Some(Duration::from_secs(4));
     load.connection_lifetime = Some(Duration::from_secs(1));
@@ -169,7 +169,7 @@ fn connections_live_for_a_time_and_their_ends_are_spread_over_it() {
 /// RFC 8767: what a name resolved to last serves while it can't be resolved; but not a client that has
 /// just been started, as every call of a cold load is.
 #[test]
-fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
+fn unresolvable_name_keeps_its_addresses() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
     load.connection_lifetime = Some(Duration::from_millis(200));
     load.resolve_interval = Duration::from_millis(300);
@@ -191,7 +191,7 @@ fn a_name_that_is_no_longer_resolved_keeps_its_addresses() {
 }
 
 #[test]
-fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
+fn connect_to_silent_addresses_times_out() {
     let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
     let record = simulate_at_three(load, all_silent());
     accounted(&record);
@@ -206,7 +206,7 @@ fn a_name_whose_addresses_are_all_silent_is_a_connect_timeout() {
 }
 
 #[test]
-fn a_new_connection_for_every_call_has_its_phases() {
+fn connection_per_call_records_phases() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
     load.reuse = Reuse::Never;
     let record = simulate(load, Weather::calm(1), echo(1));
@@ -220,7 +220,7 @@ fn a_new_connection_for_every_call_has_its_phases() {
 }
 
 #[test]
-fn a_target_that_refuses_fails_calls_at_once_and_is_tried_again() {
+fn refused_connections_fail_calls_and_retry() {
     let mut weather = Weather::calm(1);
     weather.refuse = 1_000_000;
     let record = simulate(
@@ -235,7 +235,7 @@ fn a_target_that_refuses_fails_calls_at_once_and_is_tried_again() {
 
 /// An outage after one that is over is another one: no call of it waits for the next connection.
 #[test]
-fn a_target_that_refuses_again_and_again_fails_calls_at_once_each_time() {
+fn repeated_refusals_fail_calls_immediately() {
     let mut refused = 0;
     for seed in 1..=10 {
         let mut weather = Weather::calm(seed);
@@ -257,7 +257,7 @@ fn a_target_that_refuses_again_and_again_fails_calls_at_once_each_time() {
 }
 
 #[test]
-fn a_connection_that_goes_away_is_replaced_once_however_it_ends() {
+fn closing_connection_is_replaced_once() {
     let open = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
     let clients = Arrivals::Closed {
         clients: 1,
@@ -281,7 +281,7 @@ fn a_connection_that_goes_away_is_replaced_once_however_it_ends() {
 }
 
 #[test]
-fn clients_whose_connection_does_not_come_up_again_have_failed_calls() {
+fn clients_without_reconnection_record_failed_calls() {
     let clients = Arrivals::Closed {
         clients: 6,
         think: Duration::ZERO,
@@ -297,7 +297,7 @@ fn clients_whose_connection_does_not_come_up_again_have_failed_calls() {
 }
 
 #[test]
-fn connections_are_made_at_the_plans_pace_and_counted() {
+fn connections_follow_connect_rate() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 5);
     load.connect_rate = Some(20.0);
     let mut server = reluctant(0);
@@ -322,7 +322,7 @@ fn connections_are_made_at_the_plans_pace_and_counted() {
 }
 
 #[test]
-fn a_connection_that_fails_is_tried_again_after_pauses_that_double_to_a_second() {
+fn failed_connections_retry_with_backoff() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(10));
     let mut server = reluctant(usize::MAX);
@@ -348,7 +348,7 @@ fn a_connection_that_fails_is_tried_again_after_pauses_that_double_to_a_second()
 }
 
 #[test]
-fn a_connection_made_for_a_call_is_not_unused_when_the_call_fails() {
+fn failed_call_counts_as_connection_use() {
     let mut server = Ends {
         how: Ending::WithTheFirstCall,
         opened: 0,
@@ -362,7 +362,7 @@ fn a_connection_made_for_a_call_is_not_unused_when_the_call_fails() {
 }
 
 #[test]
-fn a_peer_that_reads_nothing_is_owed_little_and_read_again_once_it_does() {
+fn reads_pause_while_replies_are_unread() {
     const PINGS: usize = 4 << 20;
     for (reads_after, send_buffer) in [(None, 1 << 16), (Some(5), 1 << 16), (Some(5), 1 << 20)] {
         let mut server = Flood {
@@ -402,7 +402,7 @@ fn a_peer_that_reads_nothing_is_owed_little_and_read_again_once_it_does() {
 }
 
 #[test]
-fn connections_that_end_without_carrying_a_call_come_after_growing_pauses() {
+fn unused_connections_reconnect_with_backoff() {
     let open = Arrivals::Open(Spacing::Constant);
     let closed = Arrivals::Closed {
         clients: 1,
@@ -435,7 +435,7 @@ fn connections_that_end_without_carrying_a_call_come_after_growing_pauses() {
 }
 
 #[test]
-fn a_connection_that_carried_a_call_is_replaced_at_once() {
+fn used_connection_is_replaced_immediately() {
     let mut server = Ends {
         how: Ending::AfterTheFirstAnswer,
         opened: 0,
@@ -449,7 +449,7 @@ fn a_connection_that_carried_a_call_is_replaced_at_once() {
 }
 
 #[test]
-fn calls_whose_connections_are_still_being_made_at_the_end_are_cut_off() {
+fn calls_still_connecting_are_cut_off() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
     load.reuse = Reuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
@@ -459,7 +459,7 @@ fn calls_whose_connections_are_still_being_made_at_the_end_are_cut_off() {
 }
 
 #[test]
-fn a_call_that_is_due_while_no_connection_is_up_waited_for_one() {
+fn call_without_connection_waits_for_one() {
     let server = Ends {
         how: Ending::AfterTheFirstAnswer,
         opened: 0,

@@ -234,7 +234,7 @@ impl Counts {
 }
 
 #[test]
-fn intervals_hold_the_truth_and_objectives_are_judged_rightly() {
+fn intervals_and_verdicts_match_true_times() {
     let mut counts = Counts::default();
     for seed in 0..SEEDS {
         let mut random = Random(seed);
@@ -268,7 +268,7 @@ fn intervals_hold_the_truth_and_objectives_are_judged_rightly() {
 
 /// The generator is stopped while it waits for the load's start, and goes on after it.
 #[test]
-fn pause_at_the_start_counts_as_delay() {
+fn start_pause_counts_as_delay() {
     let delayed = |unknown_for: u32| {
         let network = SimulatedNetwork::new(echo(20), Weather::calm(1));
         let load = load(Arrivals::Open(Spacing::Constant), 300.0, 1);

@@ -271,13 +271,13 @@ fn written(run: Run) -> String {
 }
 
 #[test]
-fn every_loop_does_and_records_what_it_did_before() {
+fn load_loops_match_recorded_ledger() {
     let pages: Vec<String> = everywhere().into_iter().map(written).collect();
     assert_data_eq!(pages.join("\n"), file!["ledger/loops.txt"].raw());
 }
 
 #[test]
-fn every_key_does_what_it_did_before() {
+fn plan_keys_match_recorded_ledger() {
     let pages: Vec<String> = keys().into_iter().map(written).collect();
     assert_data_eq!(pages.join("\n"), file!["ledger/keys.txt"].raw());
 }

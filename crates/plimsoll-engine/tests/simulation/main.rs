@@ -199,7 +199,7 @@ proptest! {
 
     /// Any weather, any loop: every call counted once, and the same seed the same record.
     #[test]
-    fn every_call_is_counted_once_in_any_weather(
+    fn faults_never_lose_or_duplicate_calls(
         seed in any::<u64>(),
         connections in 1u32..6,
         mode in 0..4,

@@ -63,7 +63,7 @@ fn loops() -> [Arrivals; 3] {
 }
 
 #[test]
-fn calls_that_were_not_taken_are_sent_once_more() {
+fn unprocessed_calls_are_retried_once() {
     for arrivals in loops() {
         let mut server = drops(20);
         let record = simulate(load(arrivals, 600.0, 3), Weather::calm(1), &mut server);
@@ -85,7 +85,7 @@ fn calls_that_were_not_taken_are_sent_once_more() {
 }
 
 #[test]
-fn a_call_is_sent_no_more_than_twice() {
+fn call_is_sent_at_most_twice() {
     for arrivals in loops() {
         let mut server = drops(0);
         let record = simulate(load(arrivals, 100.0, 2), Weather::calm(1), &mut server);
@@ -133,7 +133,7 @@ impl Server for DropsOnThird {
 }
 
 #[test]
-fn cold_calls_that_were_not_taken_get_another_connection() {
+fn unprocessed_cold_calls_get_new_connection() {
     let one_by_one = Arrivals::Closed {
         clients: 1,
         think: Duration::ZERO,
@@ -166,7 +166,7 @@ fn cold_calls_that_were_not_taken_get_another_connection() {
 
 /// An exclusive connection is one of HTTP/1.1.
 #[test]
-fn exclusive_connections_are_used_last_in_first_out() {
+fn exclusive_connections_are_reused_lifo() {
     for (exclusive, used) in [(true, 1), (false, 5)] {
         let mut server = counting();
         let protocol = Ids {
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_call_is_counted_once_when_calls_are_not_taken(
+    fn retried_calls_are_counted_once(
         seed in any::<u64>(),
         connections in 1u32..4,
         mode in 0usize..3,

@@ -57,7 +57,7 @@ fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
 }
 
 #[test]
-fn closed_loops_call_in_their_turns_alone_and_every_call_is_in_one() {
+fn closed_loop_calls_stay_within_turns() {
     for reuse in [Reuse::Always, Reuse::Never] {
         for index in 0..2 {
             let (total, seen) = taken(in_turns(reuse, index), Vec::new());
@@ -96,7 +96,7 @@ fn closed_loops_call_in_their_turns_alone_and_every_call_is_in_one() {
 }
 
 #[test]
-fn a_turn_that_is_slept_through_is_not_taken_and_no_call_is_lost() {
+fn missed_turn_loses_no_calls() {
     // Longer than any turn lasts, so that one of some round at least has no time left.
     let pauses = vec![(START + SLOT * 4, SLOT * 3)];
     let (total, seen) = taken(in_turns(Reuse::Always, 0), pauses);

@@ -158,13 +158,13 @@ mod tests {
     }
 
     #[test]
-    fn ladder_whose_counts_agree_is_read() {
+    fn consistent_ladder_counts_are_accepted() {
         assert_eq!(check(&ladder(|_, _| {})), Ok(()));
         assert_eq!(check(&LadderRecord::default()), Ok(()));
     }
 
     #[test]
-    fn counts_that_contradict_themselves_are_named() {
+    fn contradictory_ladder_counts_are_named() {
         type Change = fn(&mut Slice, &mut Volume);
         let cases: [(Change, &str); 5] = [
             (|_, volume| volume.ok = 8, "`ok` is 8"),

@@ -157,7 +157,7 @@ mod tests {
     use crate::run::IntervalRecord;
 
     #[test]
-    fn small_files_have_as_many_pieces_as_intervals_need_and_large_ones_whole_slices() {
+    fn only_small_file_slices_are_split() {
         let of = |slice_ms, rounds, in_flight| {
             pieces(Duration::from_millis(slice_ms), rounds, 42, in_flight)
         };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_are_as_many_as_fit_or_too_few_for_intervals() {
+    fn turn_count_must_fit_duration() {
         let of = |length_s, links, in_flight, handshakes| {
             turns(Duration::from_secs(length_s), links, in_flight, handshakes)
         };
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_of_a_link_are_spread_and_none_is_lost() {
+    fn rounds_are_spread_without_loss() {
         for own in 1..=18 {
             let taken: Vec<usize> = (0..18).filter(|r| takes_part(*r, own, 18)).collect();
             assert_eq!(taken.len(), own);
@@ -198,7 +198,7 @@ mod tests {
 
     /// Of a closed loop with two workers, whose readings come in intervals of their own.
     #[test]
-    fn what_turns_of_time_carried_is_the_difference_of_two_readings_over_all_workers() {
+    fn turn_totals_are_differences_across_workers() {
         let reading = |turn, client_ns, ok, began_ns, ended_ns| TurnBegan {
             turn,
             client_ns,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_rung_are_its_prices_and_without_them_its_own_slices() {
+    fn rung_prices_use_parts_or_slices() {
         let mut rung = Rung {
             handshake: Some(Handshake {
                 group: "X25519".to_owned(),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_p99_needs_enough_values_and_lies_in_its_interval() {
+    fn p99_interval_needs_enough_values() {
         let mut times = Times::default();
         (1..=300).for_each(|us| times.record(us * 1_000));
         assert_eq!(Percentile::p99(&times), None);

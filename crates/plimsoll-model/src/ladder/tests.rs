@@ -61,7 +61,7 @@ fn claims(ladder: &LadderRecord) -> usize {
 }
 
 #[test]
-fn equal_rungs_come_out_equal_in_95_of_100_ladders() {
+fn equal_rungs_match_in_95_percent() {
     let equal = (0..200)
         .filter(|seed| claims(&simulated(&[0.0; 3], fewest_rounds(3), *seed)) == 0)
         .count();
@@ -69,7 +69,7 @@ fn equal_rungs_come_out_equal_in_95_of_100_ladders() {
 }
 
 #[test]
-fn what_a_rung_adds_is_found_and_its_interval_holds_it() {
+fn added_cost_is_found_within_interval() {
     let mut found = 0;
     let mut held = 0;
     for seed in 0..100 {
@@ -97,7 +97,7 @@ fn too_few_rounds_claim_nothing() {
 }
 
 #[test]
-fn every_round_has_every_rung_once_and_orders_differ() {
+fn each_round_shuffles_all_rungs() {
     let rounds = order(4, 50, 7);
     for round in &rounds {
         let mut sorted = round.clone();
@@ -110,7 +110,7 @@ fn every_round_has_every_rung_once_and_orders_differ() {
 }
 
 #[test]
-fn a_record_is_written_and_read() {
+fn ladder_record_round_trips() {
     let dir = tempfile::tempdir().unwrap();
     let ladder = simulated(&[0.0, 1.0], 2, 3);
     ladder.write(dir.path()).unwrap();

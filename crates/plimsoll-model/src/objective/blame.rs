@@ -277,13 +277,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_late_generator_every_slow_call_is_the_targets() {
+    fn slow_calls_blame_target_without_pauses() {
         assert_eq!(over(&record(&[(900, 5), (100, 50)]), 20), 100);
         assert_eq!(over(&record(&[(900, 5), (100, 20)]), 20), 0);
     }
 
     #[test]
-    fn calls_that_a_pause_can_have_lengthened_are_not_held_against_the_target() {
+    fn calls_delayed_by_pause_excuse_target() {
         let mut paused = record(&[(900, 5), (60, 50)]);
         paused.delayed.record_n(80 * MS, 70);
         assert_eq!(over(&paused, 20), 0);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_the_targets_but_for_timeouts_and_our_own() {
+    fn failures_blame_target_unless_local() {
         let mut failing = record(&[(900, 5)]);
         failing.outcomes.add(Outcome::ConnectRefused, 60);
         failing.outcomes.add(Outcome::NoPorts, 7);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_cut_off_counts_by_what_it_had_taken() {
+    fn cut_off_call_counts_elapsed_time() {
         let mut cut = record(&[(900, 5)]);
         cut.not_started = 30;
         cut.cut_off.record_n(10 * MS, 20);

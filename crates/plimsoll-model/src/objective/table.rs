@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_documented_table_is_this_one() {
+    fn verdict_table_matches_documentation() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/objectives.md");
         let page = std::fs::read_to_string(path).unwrap();
         let expected: Vec<Vec<String>> = Validity::ALL
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn one_objective_missed_for_sure_fails_a_run_and_one_unjudged_keeps_it_from_passing() {
+    fn missed_objective_fails_and_unjudged_blocks_pass() {
         use Verdict::{CannotBeJudged, Met, Missed, NotSupported};
         for (verdicts, conclusion) in [
             (&[] as &[Verdict], None),

@@ -43,7 +43,7 @@ fn measured(record: StageRecord) -> Measured {
 
 /// 992 calls were ok when the run was ended for its times; 110 had not begun.
 #[test]
-fn calls_that_were_given_up_are_no_errors() {
+fn abandoned_calls_are_not_errors() {
     let mut r = record(800, 192, 0);
     r.outcomes.add(Outcome::Interrupted, 4);
     r.not_started = 106;
@@ -59,7 +59,7 @@ fn calls_that_were_given_up_are_no_errors() {
 
 /// A pause of 80 ms at 500 calls a second, with a p99.9 of 20 ms promised.
 #[test]
-fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
+fn generator_pause_neither_fails_nor_masks_objectives() {
     let paused = |slow_of_its_own: u64| {
         let mut r = record(5_000, 40 + slow_of_its_own, 0);
         for ms in 1..=40u64 {
@@ -89,7 +89,7 @@ fn a_pause_of_the_generator_fails_nothing_and_hides_nothing() {
 
 /// Most calls were refused: no lateness of the generator's does that.
 #[test]
-fn errors_count_whatever_load_it_was() {
+fn errors_count_even_under_wrong_load() {
     let mut r = record(300, 0, 0);
     r.outcomes.add(Outcome::ConnectRefused, 700);
     for _ in 0..1_000 {
@@ -104,7 +104,7 @@ fn errors_count_whatever_load_it_was() {
 }
 
 #[test]
-fn our_own_failures_are_neither_the_targets_nor_a_success() {
+fn local_failures_make_objectives_inconclusive() {
     let mut r = record(900, 0, 0);
     r.outcomes.add(Outcome::NoPorts, 100);
     let circumstances = Circumstances {
@@ -125,7 +125,7 @@ fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<Verdict> {
 }
 
 #[test]
-fn an_objective_is_lost_when_no_end_of_the_run_can_save_it() {
+fn objective_is_lost_when_unrecoverable() {
     let objectives = usual();
     let lost = |fast, slow, failed| {
         let measured = measured(record(fast, slow, failed));
@@ -138,7 +138,7 @@ fn an_objective_is_lost_when_no_end_of_the_run_can_save_it() {
 }
 
 #[test]
-fn means_and_single_stages_are_lost_too() {
+fn mean_and_stage_objectives_become_lost() {
     let lost = |typed, fast, slow, expected: Option<u64>| {
         let objectives = objectives(&[typed]);
         let measured = measured(record(fast, slow, 0));
@@ -162,14 +162,14 @@ fn what_was_measured_is_readable() {
 }
 
 #[test]
-fn what_is_lost_is_missed_by_the_calls_that_were_made() {
+fn lost_objective_counts_as_missed() {
     let judged = judge(&usual(), &measured(record(600, 11, 0)), Validity::Lost);
     let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
 }
 
 #[test]
-fn a_share_of_resumed_handshakes_needs_handshakes() {
+fn resumed_share_requires_handshakes() {
     let judged = |full, resumed| {
         let mut r = record(10, 0, 0);
         (r.connections_full, r.connections_resumed) = (full, resumed);
@@ -193,7 +193,7 @@ fn a_share_of_resumed_handshakes_needs_handshakes() {
 }
 
 #[test]
-fn every_kind_of_time_is_judged() {
+fn all_time_metrics_are_judged() {
     let mut r = record(1_000, 0, 0);
     for _ in 0..1_000 {
         r.lag.record(30_000);

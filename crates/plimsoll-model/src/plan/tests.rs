@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn parts_add_up_to_the_whole() {
+fn shard_parts_sum_to_whole() {
     for (whole, of) in [(10u64, 3u32), (1, 4), (0, 2), (1_000_000, 7)] {
         let parts: Vec<u64> = (0..of)
             .map(|index| Shard { index, of }.part(whole))
@@ -12,7 +12,7 @@ fn parts_add_up_to_the_whole() {
 }
 
 #[test]
-fn shards_divided_again_are_shards_of_the_whole() {
+fn nested_shards_partition_whole() {
     for (whole, shards, workers) in [(6u64, 2u32, 2u32), (7, 3, 2), (1_000, 7, 3), (2, 3, 4)] {
         let mut places = Vec::new();
         for index in 0..shards {

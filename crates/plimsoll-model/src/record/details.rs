@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn details_are_distinct_few_and_bounded() {
+    fn error_details_are_distinct_and_bounded() {
         let mut details = Vec::new();
         assert!(add_detail(&mut details, Outcome::Reset, "a"));
         assert!(!add_detail(&mut details, Outcome::Reset, "a"));

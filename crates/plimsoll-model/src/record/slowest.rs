@@ -108,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn they_are_those_that_sorting_puts_first_whoever_recorded_them_and_in_whatever_order(
+        fn slowest_calls_match_full_sort(
             // Few different times, so that some calls take as long as others.
             times in proptest::collection::vec(0u64..40, 0..200), workers in 1usize..5, turned in 0usize..5,
         ) {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_faster_than_all_that_are_kept_is_not_looked_at() {
+    fn calls_faster_than_kept_are_skipped() {
         let mut slowest = Slowest::default();
         for number in 0..SLOWEST as u64 {
             assert!(slowest.admits(0));

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tokens_are_counted_in_the_stage_of_their_answer_and_once() {
+    fn tokens_count_once_in_own_stage() {
         let counter = TokenCounter::new("words.json".as_ref(), |text| match text {
             "" => None,
             text => Some(text.split(' ').count() as u64),

@@ -16,7 +16,7 @@ fn sample(number: u64, outcome: Outcome) -> Sample {
 }
 
 #[test]
-fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
+fn protocol_counts_and_messages_are_recorded() {
     let mut recorder = Recorder::new(1);
     recorder.messages_sent(0, 0);
     assert_eq!(recorder.take(None).recorded().count(), 0);
@@ -30,7 +30,7 @@ fn what_a_protocol_counts_and_sends_is_kept_and_nothing_is_nothing() {
 }
 
 #[test]
-fn a_failed_call_does_not_enter_the_response_times() {
+fn response_times_exclude_failed_calls() {
     let mut recorder = Recorder::new(2).keeping_requests(true);
     recorder.stage(1).due += 3;
     recorder.call(&sample(0, Outcome::Ok));
@@ -52,7 +52,7 @@ fn a_failed_call_does_not_enter_the_response_times() {
 }
 
 #[test]
-fn a_call_with_one_time_is_recorded_as_any_other() {
+fn single_time_call_is_recorded_normally() {
     let at_once = Sample {
         arrival: Time(3_000),
         first_byte: Time(9_000),
@@ -88,7 +88,7 @@ fn a_call_with_one_time_is_recorded_as_any_other() {
 }
 
 #[test]
-fn the_messages_of_streams_are_merged_and_cleared() {
+fn stream_messages_merge_and_clear() {
     let mut recorder = Recorder::new(1);
     recorder.first_message(0, 5_000);
     recorder.inter_message(0, 700);
@@ -113,7 +113,7 @@ fn the_messages_of_streams_are_merged_and_cleared() {
 type Counts = fn(&mut Recorder);
 
 #[test]
-fn everything_is_counted_where_it_belongs() {
+fn counters_and_times_reach_their_stage() {
     let mut recorder = Recorder::new(2);
     // Each a different number of times.
     for n in 0..16 {
@@ -162,7 +162,7 @@ fn everything_is_counted_where_it_belongs() {
 }
 
 #[test]
-fn a_cold_calls_connection_is_not_lag() {
+fn connection_setup_is_excluded_from_lag() {
     let phases = ConnectPhases {
         resolve_ns: 0,
         connect_ns: 500,
@@ -195,7 +195,7 @@ fn a_cold_calls_connection_is_not_lag() {
 }
 
 #[test]
-fn calls_and_connections_are_counted_at_their_address() {
+fn calls_and_connections_counted_per_address() {
     let mut recorder = Recorder::new(2);
     let (first, second) = (recorder.address("a"), recorder.address("b"));
     assert_eq!(recorder.address("a"), first);
@@ -254,7 +254,7 @@ fn a_cleared_interval_is_reused() {
 }
 
 #[test]
-fn the_slowest_calls_that_were_sent_are_kept_with_their_trace_ids() {
+fn slowest_sent_calls_keep_trace_ids() {
     let (ids, start) = (TraceIds::new(7, 8), Time(1_000));
     let mut recorder = Recorder::new(2);
     let call = |number: u64, outcome| Sample {

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_beyond_any_measured_are_named() {
+    fn out_of_range_counts_are_named() {
         let mut sum = CountSum::default();
         for (altered, name) in [
             (interval(|i, _| i.in_flight = u64::MAX), "in_flight"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_would_overflow_are_refused() {
+    fn overflowing_sums_are_rejected() {
         let mut sum = CountSum::default();
         let large = interval(|_, r| r.bytes_sent = MAX_COUNT);
         let added = (0..1_000).take_while(|_| sum.add(&large).is_ok()).count();

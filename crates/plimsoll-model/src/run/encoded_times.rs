@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_of_any_bounds_are_read() {
+    fn histograms_with_any_bounds_decode() {
         const HOUR: u64 = 3_600_000_000_000;
         for (lowest, highest, digits) in [
             (1, HOUR, 3),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_altered_histograms_are_errors_or_times() {
+    fn truncated_or_corrupt_histograms_never_panic() {
         let mut bytes = Vec::new();
         V2Serializer::new()
             .serialize(&histogram(1, 1 << 30, 3), &mut bytes)
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_unpacks_to_much_is_refused() {
+    fn decompression_bombs_are_rejected() {
         use flate2::{Compression, write::ZlibEncoder};
         use std::io::Write as _;
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hash_is_the_published_one() {
+    fn plan_hash_matches_fnv_test_vectors() {
         // Test vectors of the FNV authors.
         assert_eq!(plan_hash(""), "fnv1a64:cbf29ce484222325");
         assert_eq!(plan_hash("foobar"), "fnv1a64:85944171f73967e8");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_read_back_is_the_record() {
+    fn interval_record_round_trips() {
         let written = interval();
         let line = written.to_line();
         assert!(!line.contains('\n'));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_line_says_what_is_wrong() {
+    fn malformed_line_errors_name_cause() {
         let good = interval().to_line();
         let problem = |line: &str| IntervalRecord::from_line(line).unwrap_err();
         assert!(problem(&good[..good.len() / 2]).contains("EOF"));

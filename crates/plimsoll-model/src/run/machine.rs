@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_load_is_explained_by_what_took_the_most_of_its_time() {
+    fn lateness_names_its_largest_cause() {
         let cause = |machine, busiest| Cause::of(&machine, 1.0, busiest).to_string();
         assert!(cause(seen(400, 0), 0.1).contains("20 % of this machine's time"));
         let others = cause(seen(0, 300), 0.99);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_saw_adds_up_and_the_busiest_stays() {
+    fn merge_adds_times_and_keeps_busiest() {
         let mut both = seen(10, 20);
         let mut other = seen(1, 2);
         both.add(&other);

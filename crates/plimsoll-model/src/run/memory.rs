@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connections_memory_is_the_growth_over_their_number() {
+    fn connection_memory_is_average_growth() {
         let readings = [
             reading(Moment::Before, 0, 10_000_000),
             reading(Moment::Held, 1_000, 12_000_000),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_add_their_own_and_share_server_and_kernel() {
+    fn merge_sums_only_client_memory() {
         let with_server = |moment, connections, bytes, server| MemoryReading {
             server: Some(ProcessMemory {
                 rss_bytes: server,

@@ -226,7 +226,7 @@ mod tests {
     use crate::{Outcome, Recorder, Sample, Time};
 
     #[test]
-    fn an_interval_is_whole_when_every_source_has_left_it_behind() {
+    fn interval_waits_for_every_source() {
         let mut merger = IntervalMerger::new(2);
         let add = |merger: &mut IntervalMerger, source, index, connections_open| {
             let part = IntervalRecord {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_missing_source_had_open_stays_open_and_what_is_late_is_counted_once() {
+    fn late_source_keeps_in_flight_count() {
         let part = |index: u64, in_flight| IntervalRecord {
             index,
             start_offset: Duration::from_secs(index),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_merged_are_the_whole_in_whatever_order() {
+    fn shard_merge_is_order_independent() {
         for of in [1, 2, 3, 7] {
             let (whole, mut parts) = recorded(of);
             for turn in 0..of {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_processes_of_equal_weight_are_the_same_in_whatever_order() {
+    fn merge_ties_are_order_independent() {
         let part = |shard: u32| IntervalRecord {
             length: Duration::from_secs(1),
             machine: Some(MachineUse {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_at_an_end_is_added_and_ratios_are_not() {
+    fn merge_sums_gauges_but_not_ratios() {
         let one = |from_ms, length_ms, ratio| IntervalRecord {
             start_offset: Duration::from_millis(from_ms),
             length: Duration::from_millis(length_ms),

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seconds_around_a_replacement_are_apart_from_the_rest() {
+    fn rotation_intervals_are_summarized_separately() {
         assert_eq!(summary(&[(100, false), (100, false)]), None);
         let two = [
             (100, false),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_at_either_end_has_one_neighbour() {
+    fn boundary_rotation_has_one_neighbour() {
         for seconds in [
             [(100, true), (100, false), (100, false)],
             [(100, false), (100, false), (100, true)],

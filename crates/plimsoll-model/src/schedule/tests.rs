@@ -29,7 +29,7 @@ fn all(schedule: &Schedule) -> Vec<Arrival> {
 }
 
 #[test]
-fn constant_arrivals_are_at_start_plus_k_over_rate() {
+fn constant_arrivals_are_evenly_spaced() {
     let schedule = Schedule::new(
         &load(
             Spacing::Constant,
@@ -56,7 +56,7 @@ fn constant_arrivals_are_at_start_plus_k_over_rate() {
 }
 
 #[test]
-fn a_small_rate_has_the_right_count() {
+fn low_rate_yields_exact_call_count() {
     let schedule = Schedule::new(
         &load(
             Spacing::Constant,
@@ -78,7 +78,7 @@ fn a_small_rate_has_the_right_count() {
 }
 
 #[test]
-fn calls_end_the_schedule_and_warmup_does_not_count() {
+fn call_limit_excludes_warmup() {
     for spacing in [Spacing::Constant, Spacing::Poisson] {
         let schedule = Schedule::new(
             &load(
@@ -109,7 +109,7 @@ fn calls_end_the_schedule_and_warmup_does_not_count() {
 }
 
 #[test]
-fn no_drift_after_a_thousand_million_calls() {
+fn long_schedules_do_not_drift() {
     let hours = 6 * 3_600 * 1_000;
     for rate in [50_000.0, 30_000.0, 49_999.0] {
         let schedule = Schedule::new(
@@ -173,7 +173,7 @@ fn a_ramp_follows_its_integral() {
 }
 
 #[test]
-fn poisson_gaps_have_the_mean_and_spread_of_an_exponential() {
+fn poisson_gaps_are_exponential() {
     let schedule = Schedule::new(
         &load(
             Spacing::Poisson,
@@ -197,7 +197,7 @@ fn poisson_gaps_have_the_mean_and_spread_of_an_exponential() {
 }
 
 #[test]
-fn the_calls_that_are_no_warm_up_are_as_many_as_the_rates_and_the_plan_say() {
+fn measured_call_count_excludes_warmup() {
     let endless = Stage {
         duration: None,
         ..stage(false, 0, 10.0, 10.0)
@@ -240,7 +240,7 @@ fn the_calls_that_are_no_warm_up_are_as_many_as_the_rates_and_the_plan_say() {
 }
 
 #[test]
-fn a_seed_decides_the_poisson_sequence() {
+fn seed_determines_poisson_sequence() {
     let load = load(
         Spacing::Poisson,
         vec![stage(false, 1_000, 1000.0, 1000.0)],
@@ -274,7 +274,7 @@ fn poisson_arrivals_follow_a_ramp() {
 }
 
 #[test]
-fn a_closed_loop_has_stages_and_no_arrivals() {
+fn closed_loop_has_stages_but_no_arrivals() {
     let mut load = load(
         Spacing::Constant,
         vec![stage(true, 1_000, 0.0, 0.0)],

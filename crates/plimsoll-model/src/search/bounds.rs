@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_trial_that_failed_and_was_half_as_long_again_outlasts_another() {
+    fn only_much_longer_failed_trial_outlasts() {
         let met = trial(100.0, 2.0, Verdict::Met);
         let failed = |rate, length| trial(rate, length, Verdict::Growing);
         let outlasted = |other| is_outlasted(&[met.clone(), other], &met);

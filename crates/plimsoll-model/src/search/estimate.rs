@@ -424,7 +424,7 @@ mod tests {
 
     /// What a walk can end at: too little to resolve, or any place above that.
     #[test]
-    fn the_probabilities_of_a_walks_ends_are_one_together() {
+    fn walk_end_probabilities_sum_to_one() {
         let normal = Normal::standard();
         let least = 0.02;
         for (first, drift, blur) in [

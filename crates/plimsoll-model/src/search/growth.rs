@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_of_200_a_second_shows_what_is_too_much_within_seconds() {
+    fn overload_is_detected_within_seconds() {
         // Exactly 200/s, so the queue grows by the excess; the first second is the warm-up.
         let queue = |rate: u64, seconds: u64| -> Vec<u64> {
             (1..=seconds + 1).map(|s| (rate - 200) * s + 1).collect()
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_and_goes_is_no_trend() {
+    fn fluctuating_backlog_is_not_growth() {
         for calls in [
             [4, 9, 3, 8, 2, 7].as_slice(),
             &[4, 4, 4, 4, 4, 104],
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_those_of_students_t() {
+    fn growth_test_matches_student_t_table() {
         // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, standard error 0.7071; critical at 0.25 %
         // with four degrees of freedom: 5.598 (Student's table). A quarter of 1 % of 100/s is
         // within the precision.

@@ -126,7 +126,7 @@ mod tests {
     use crate::search::{Purpose, Step, next};
 
     #[test]
-    fn what_is_written_is_read_and_other_versions_are_refused() {
+    fn search_record_round_trips_and_is_validated() {
         let goal = Goal::default();
         let trials = vec![Trial {
             purpose: Purpose::Probe,

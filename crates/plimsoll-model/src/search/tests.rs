@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_goal_that_makes_no_sense_is_reported_by_its_key() {
+fn invalid_goal_error_names_key() {
     let goal = Goal::default();
     assert_eq!(goal.check(), Ok(()));
     let equal = Goal {

@@ -78,7 +78,7 @@ mod tests {
     use crate::spec::{LadderSpec, LoadSpec, TlsSpec};
 
     #[test]
-    fn what_was_typed_wins_and_the_rest_is_left_as_it_was_written() {
+    fn typed_values_override_plan_and_keep_rest() {
         let text = "parts = [\"memory\"]\nturn = 9\n[[rungs]]\nname = \"a\"\n[rungs.load]\nrate = \"1/s\"\nconnections = 2\n";
         let mut ladder: LadderSpec = toml::from_str(text).unwrap();
         let typed = LadderSpec {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plan_can_not_hold_is_refused_by_its_key() {
+    fn unrepresentable_value_error_names_key() {
         let tls = TlsSpec {
             ca: Some(PathBuf::from(OsStr::from_bytes(b"\xff"))),
             ..TlsSpec::default()

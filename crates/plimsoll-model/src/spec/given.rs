@@ -98,7 +98,7 @@ mod tests {
     use crate::spec::parse_target;
 
     #[test]
-    fn a_target_gets_the_addresses_that_are_given_for_it() {
+    fn target_gets_its_given_addresses() {
         let (mut target, _) = parse_target("grpc://Api.test:443").unwrap();
         let entries = ["api.test:443:127.0.0.1, [::1],::2,127.0.0.1".to_owned()];
         give_addresses(&entries, &mut [&mut target]).unwrap();
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_entries_say_what_is_right() {
+    fn malformed_entry_errors_suggest_fix() {
         let (mut target, _) = parse_target("grpc://a:1").unwrap();
         for (entry, needle) in [
             ("a:1", "has no address: write NAME:PORT:ADDRESS"),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_has_from_the_plan_what_it_does_not_say() {
+    fn lanes_inherit_unset_keys_from_plan() {
         let found = lanes(
             "[lanes.browse]\nweight = 9\n[lanes.checkout]\ntarget = \"grpc://b:2\"\ncall.grpc.method = \"a.B/D\"\nload.connections = 5\nobjective.p99 = \"< 20ms\"\n[lanes.files]\ntarget = \"http://c:3\"\ncall.http.path = \"/x\"",
         )
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lanes_cannot_have_is_refused_with_its_key() {
+    fn invalid_lane_error_names_key() {
         for (text, key, word) in [
             ("[lanes.a]\n", "lanes", "2 to 16"),
             (

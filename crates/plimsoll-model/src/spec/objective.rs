@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn other_times_and_single_stages_have_objectives() {
+    fn objectives_accept_times_and_stages() {
         for (text, timed, statistic) in [
             ("p99.9", Timed::Response, Statistic::Percentile(99.9)),
             ("mean", Timed::Response, Statistic::Mean),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_objectives_say_what_is_right() {
+    fn malformed_objective_errors_suggest_fix() {
         for (metric, limit, needle) in [
             ("p100", "< 1ms", "not a percentile"),
             ("pfoo", "< 1ms", "not a percentile"),

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_of_another_section_is_found_there() {
+    fn misplaced_key_names_its_section() {
         assert_eq!(elsewhere("ca"), Some(("tls".to_owned(), "ca")));
         assert_eq!(elsewhere("raet"), Some(("load".to_owned(), "rate")));
         assert_eq!(elsewhere("nothing_like_it"), None);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_keys_are_all_reported_with_the_nearest_right_one() {
+    fn all_unknown_keys_get_suggestions() {
         assert_eq!(
             problems(
                 "targt = \"x\"\n[load]\nraet = \"1/s\"\nca = 3\n[call.grpc]\nzzz = 1\n[foo]\n"
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_without_a_unit_is_reported_with_its_key_and_place() {
+    fn missing_unit_error_has_key_and_span() {
         assert_eq!(
             problems("[load]\nrate = \"1/s\"\nduration = 30\n"),
             ["`load.duration`: `30` has no unit: write \"30s\" or \"30ms\" [30] "]
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_kinds_and_syntax_are_reported_with_their_place() {
+    fn type_and_syntax_errors_have_spans() {
         let text = "[load]\nclients = \"many\"\n";
         let wrong = read(text).expect_err("a wrong plan");
         assert_eq!(wrong[0].key, "load.clients");

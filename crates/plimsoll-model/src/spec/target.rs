@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_are_named_as_grpc_names_them() {
+    fn unix_sockets_follow_grpc_naming() {
         let split = |url: &str| {
             parse_target(url).map(|(t, tls)| (t.socket.map(|s| s.to_string()), t.host, tls))
         };
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_urls_say_what_is_right() {
+    fn malformed_url_errors_suggest_fix() {
         for (url, needle) in [
             ("localhost:50051", "write grpc://localhost:50051"),
             ("http://a:0/x", "`0` is not a port"),
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_scheme_is_that_of_the_call() {
+    fn missing_scheme_error_suggests_call_protocol() {
         let of = |section| parse_target_for(section, "a:1/x").expect_err("no scheme");
         let http = of(Some("http"));
         assert!(

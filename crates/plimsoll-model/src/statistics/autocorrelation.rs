@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn independent_values_cost_little_and_repeated_ones_their_number() {
+    fn widening_grows_with_repeated_values() {
         let mean = |repeated: usize| {
             let wider = (0..50).map(|seed| {
                 let values = noise(400 / repeated, seed);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn alternating_equal_and_few_values_count_as_they_are() {
+    fn alternating_and_few_values_do_not_widen() {
         let alternating: Vec<f64> = (0..100).map(|i| f64::from(i % 2)).collect();
         let uncertain = 2.228 / 1.960; // t(10) over z.
         assert!((widening(&alternating[..40], 6, 0.05) - uncertain).abs() < 0.001);

@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_are_round_and_lose_nothing() {
+    fn buckets_are_contiguous_and_complete() {
         assert!(buckets(&of([]), 10).is_empty());
         let one = buckets(&of([7]), 10);
         assert_eq!(one.iter().map(|b| b.count).sum::<u64>(), 1);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_of_small_samples_are_not_reported() {
+    fn small_samples_omit_unsupported_percentiles() {
         let percents = |n: u64| {
             let histogram = of(1..=n);
             let found = percentiles(&histogram).filter(|(_, value)| value.is_some());

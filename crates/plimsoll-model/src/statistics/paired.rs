@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cuts_are_those_of_published_tables() {
+    fn critical_values_match_published_tables() {
         // Critical values of the signed-rank sum, two-sided 5 % (Wilcoxon's table).
         for (n, critical) in [(6, 0), (8, 3), (10, 8), (15, 25), (20, 52)] {
             assert_eq!(cut(n, 0.025), Some(critical), "{n}");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_approximation_is_near_and_gets_nearer() {
+    fn approximation_converges_to_exact_cut() {
         for tail in [0.025, 0.005, 0.0006] {
             let off = |n| {
                 let (exact, near) = (cut(n, tail).unwrap(), cut_near(n, tail).unwrap());
@@ -132,7 +132,7 @@ mod tests {
     /// The numbers of ways in which signed ranks of 1 to 6 sum up to 0, 1, 2, 3, 4 are 1, 1, 1, 2,
     /// 2 of 64 (counted with `itertools.product`).
     #[test]
-    fn cuts_are_exact_at_their_borders() {
+    fn critical_values_are_exact_at_boundaries() {
         for (ways, cut_at) in [
             (0.99, None),
             (1.0, Some(0)),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_on_zero_leave_room_for_no_difference() {
+    fn interval_touching_zero_is_not_clear() {
         let clear = |low, high| {
             Paired {
                 shift: 0.0,
@@ -170,7 +170,7 @@ mod tests {
     /// The 36 Walsh averages of these are, sorted, 1, 1.5, 2, 2.5, … 72, 80, 96, 128; the interval
     /// of 5 % leaves three out on either side (`sorted((x[i] + x[j]) / 2 for i, j in …)`).
     #[test]
-    fn the_interval_leaves_out_as_many_averages_as_the_table_says() {
+    fn interval_trims_walsh_averages_per_table() {
         let d = paired(&[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0], 0.05).unwrap();
         assert_eq!((d.low, d.high), (2.5, 72.0));
         assert_eq!(d.shift, 19.0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shift_is_between_its_bounds() {
+    fn shift_lies_within_its_bounds() {
         let d = paired(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 0.05).unwrap();
         assert_eq!((d.low, d.shift, d.high), (1.0, 3.5, 6.0));
         assert!(d.is_clear());

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_samples_are_those_of_the_rule() {
+    fn quantiles_require_minimum_sample_size() {
         for (p, smallest) in [
             (0.5, 6),
             (0.9, 36),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_those_of_published_tables() {
+    fn confidence_ranks_match_published_tables() {
         // Median of 10 values: ranks 2 and 9 (97.9 %); of 20: 6 and 15 (95.9 %).
         assert_eq!(confidence_ranks(10, 0.5), Some((2, 9)));
         assert_eq!(confidence_ranks(20, 0.5), Some((6, 15)));

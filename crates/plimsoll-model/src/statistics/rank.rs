@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn four_against_four_apart_is_the_least_that_is_clear() {
+    fn clear_difference_needs_four_values() {
         let d = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 1).unwrap();
         assert!((d.p_value - 2.0 / 70.0).abs() < 1e-12);
         assert!(d.is_clear());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_are_those_of_published_tables() {
+    fn critical_values_match_published_tables() {
         // Critical values of U, two-sided 5 % (Mann and Whitney's table): the largest U
         // that is still significant is 0, 5, 13, 23 for 4, 6, 8, 10 a side.
         for (n, critical) in [(4, 0), (6, 5), (8, 13), (10, 23)] {
@@ -241,7 +241,7 @@ mod tests {
     /// "exact" for n = 30 and "asymptotic" for n = 31; and, with ties, `mannwhitneyu([i % 7 for i
     /// in range(31)], [i % 9 for i in range(32)], method="asymptotic")`.
     #[test]
-    fn sixty_values_are_the_most_that_are_computed_exactly() {
+    fn p_values_match_scipy_at_exact_limit() {
         let a: Vec<f64> = (0..30).map(f64::from).collect();
         let b = |n: i32| -> Vec<f64> { (0..n).map(|i| f64::from(i) * 1.3 + 0.65).collect() };
         let p = mann_whitney(&a, &b(30));
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn cuts_are_exact_at_their_borders() {
+    fn critical_values_are_exact_at_boundaries() {
         // Of the 70 orders of four and four, 1 has no pair the wrong way round, 2 have at most one,
         // 4 at most two, 7 at most three.
         for (orders, cut) in [
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compared_together_asks_for_more() {
+    fn simultaneous_comparisons_need_more_runs() {
         // 2 of the orders of n and n: 70, 252, 924 for n = 4, 5, 6.
         for (together, fewest) in [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7)] {
             assert_eq!(fewest_runs(together), fewest, "{together}");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn approximation_and_exact_agree_at_the_border() {
+    fn approximation_agrees_with_exact_at_limit() {
         let a: Vec<f64> = (0..30).map(|i| f64::from(i) + 0.25).collect();
         let b: Vec<f64> = (0..30).map(|i| f64::from(i) * 1.3).collect();
         let ranks = doubled_ranks(&a, &b);

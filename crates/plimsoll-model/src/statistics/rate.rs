@@ -42,7 +42,7 @@ mod tests {
     use rand_chacha::rand_core::{RngCore, SeedableRng};
 
     #[test]
-    fn the_interval_is_that_of_the_tables() {
+    fn half_width_matches_student_t_table() {
         // Ten alternating values: mean 10, s = 1.0541, t(9) = 2.262, correlation negative.
         let batches: Vec<f64> = (0..10)
             .map(|i| if i % 2 == 0 { 9.0 } else { 11.0 })
@@ -62,7 +62,7 @@ mod tests {
     /// the first autocorrelation is 5/20 and they count as 20 · 0.75 / 1.25 = 12: t(11) = 2.200985,
     /// s = √(20/19).
     #[test]
-    fn batches_that_resemble_their_neighbours_count_for_less() {
+    fn autocorrelated_batches_widen_interval() {
         let batches: Vec<f64> = [3, 3, 3, 3, 2, 2, 2, 2]
             .into_iter()
             .enumerate()
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_the_truth_about_as_often_as_it_says() {
+    fn interval_coverage_matches_confidence_level() {
         let mut random = ChaCha8Rng::seed_from_u64(7);
         for (memory, at_least) in [(0.0, 920), (0.5, 870)] {
             let held = (0..1000)

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_what_was_set_last_and_could_be_sent() {
+    fn live_value_is_last_valid_update() {
         let value = LiveValue::new("token", None, "first").unwrap();
         let text = || {
             let mut out = Vec::new();

@@ -51,7 +51,7 @@ fn every_field_has_its_text() {
 }
 
 #[test]
-fn what_is_wrong_in_braces_is_reported() {
+fn malformed_templates_are_reported() {
     for (text, problem) in [
         ("{{sec}}", "`{{sec}}` is unknown: did you mean seq?"),
         ("{{}}", "two plain braces are written {{{{"),
@@ -82,7 +82,7 @@ fn what_is_wrong_in_braces_is_reported() {
 }
 
 #[test]
-fn values_are_those_of_seed_and_number_alone() {
+fn values_depend_on_seed_and_number() {
     let template = parse("{{uuid}} {{uuid}} {{random 1 1000000}}").unwrap();
     let one = |seed, number, message| {
         let variation = Variation::new(seed, 1, 1, Order::RoundRobin);
@@ -100,7 +100,7 @@ fn values_are_those_of_seed_and_number_alone() {
 }
 
 #[test]
-fn random_numbers_are_even_and_reach_both_ends() {
+fn random_numbers_cover_range_uniformly() {
     let field = parse("{{random -2 2}}").unwrap();
     let field = field.alone().unwrap().clone();
     let variation = Variation::new(9, 1, 1, Order::RoundRobin);
@@ -179,7 +179,7 @@ fn files_of_rows() {
 }
 
 #[test]
-fn json_rows_keep_the_bytes_of_every_value() {
+fn json_rows_preserve_value_bytes() {
     let numbers = [
         "12345678901234567890123",
         "1.10",
@@ -210,7 +210,7 @@ fn json_rows_keep_the_bytes_of_every_value() {
 }
 
 #[test]
-fn doubled_keys_are_kept_whole_and_refused_by_name() {
+fn reference_to_duplicate_key_is_rejected() {
     let rows = Rows::parse("rows", "{\"a\": 1}\n{\"a\": 1, \"b\": 2, \"a\": 3}\n").unwrap();
     assert_eq!(rows.whole().value(1), r#"{"a": 1, "b": 2, "a": 3}"#);
     let error = Template::parse("{{row.a}}", &mut 0, Some(&rows)).unwrap_err();
@@ -221,14 +221,14 @@ fn doubled_keys_are_kept_whole_and_refused_by_name() {
 }
 
 #[test]
-fn csv_rows_as_json_keep_the_order_of_columns() {
+fn csv_rows_keep_column_order() {
     let rows = Rows::parse("rows", "z,a\n\"say \"\"x\"\", y\",\"two\nlines\"\n").unwrap();
     let expected = r#"{"z":"say \"x\", y","a":"two\nlines"}"#;
     assert_eq!(rows.whole().value(0), expected);
 }
 
 #[test]
-fn rows_need_have_no_more_than_what_is_asked_of_them() {
+fn rows_need_only_referenced_columns() {
     let text = "{\"a\": 1}\n\n{\"b\": {\"c\": []}, \"d\": \"x\"}\n{\"a\": 3, \"d\": 2}";
     let rows = Rows::parse("a", text).unwrap();
     let parse = |text: &str| Template::parse(text, &mut 0, Some(&rows));
@@ -277,7 +277,7 @@ fn bare_fields_become_strings() {
 }
 
 #[test]
-fn the_first_field_of_data_that_can_not_vary() {
+fn first_template_field_is_found() {
     assert_eq!(first_field("[\"{{ seq }}\"]"), Some("{{ seq }}"));
     assert_eq!(first_field("[\"{{row.a}}\"]"), Some("{{row.a}}"));
     assert_eq!(first_field("a {{mustache}} {\"a\":{\"b\":{}}}"), None);

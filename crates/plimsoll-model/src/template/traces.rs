@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn no_id_comes_twice_whichever_worker_computes_it() {
+    fn trace_ids_are_unique_across_workers() {
         let ids = TraceIds::new(0x0123_4567_89ab_cdef, 0xfeed_beef_dead_f00d);
         let (mut traces, mut parents) = (HashSet::new(), HashSet::new());
         // As workers deal the numbers, of which those at the end of a long run are large.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_have_no_id_in_common_and_none_is_zero() {
+    fn trace_ids_are_nonzero_and_load_specific() {
         let ids = |prefix, key| TraceIds::new(prefix, key).trace(7);
         assert_ne!(ids(1, 5), ids(2, 5));
         assert_ne!(ids(1, 5), ids(1, 6));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_id_is_read_as_it_is_written_and_is_that_of_the_header() {
+    fn trace_id_round_trips_and_matches_header() {
         let ids = TraceIds::new(0xa, 0xb);
         let id = ids.trace(3);
         let written = serde_json::to_string(&id).unwrap();

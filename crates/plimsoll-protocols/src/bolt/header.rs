@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nulls_and_empty_texts_are_two_things() {
+    fn null_and_empty_strings_are_distinct() {
         let mut header = Vec::new();
         write(&mut header, Some(b"a"), None);
         write(&mut header, Some(b"b"), Some(b""));

@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_id_gets_the_checksum_of_its_own_frame(
+        fn written_id_has_valid_checksum(
             id in any::<u32>(), content in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             for form in [Form::V1, Form::V2, Form::V2_CRC] {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_value_is_in_the_next_request_and_an_unchanged_one_encodes_nothing() {
+    fn only_changed_live_value_reencodes_request() {
         let live = LiveValue::new("mint", None, "first").unwrap();
         let fields = [MetadataField {
             name: "Token".to_owned(),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn oversized_requests_are_rejected() {
         let long = vec![b'a'; 40_000];
         let refuse = |request: BoltCall| Prepared::new(&request).unwrap_err().to_string();
         assert!(

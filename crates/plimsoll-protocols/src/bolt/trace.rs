@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_lines_and_garbage_is_reported_once() {
+    fn trace_lists_frames_and_reports_garbage_once() {
         let (mut tracer, mut lines, mut wire) = (FrameTracer::default(), Vec::new(), Vec::new());
         Frame::heartbeat(Form::V2_CRC, 7).write(&mut wire);
         Frame::bare_response(Form::V1, 8, 1, Status::ServerThreadpoolBusy).write(&mut wire);

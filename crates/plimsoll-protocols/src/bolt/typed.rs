@@ -93,7 +93,7 @@ mod tests {
     use std::iter;
 
     #[test]
-    fn the_signature_is_the_arguments_own_unless_given() {
+    fn signature_defaults_to_argument_types() {
         let typed = service("a.B:1.0", "c", "[\"x\", 7]", None, iter::once(("k", "v"))).unwrap();
         assert_eq!(typed.method, "a.B:1.0/c");
         assert_eq!(header::find(&typed.header, b"k"), Ok(Some(&b"v"[..])));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_reported_by_key() {
+    fn invalid_argument_error_names_key() {
         let wrong = |arguments: &str, types: Option<&[String]>| {
             service("a", "b", arguments, types, iter::empty()).unwrap_err()
         };

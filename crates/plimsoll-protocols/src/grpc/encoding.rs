@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_found_where_messages_name_them() {
+    fn type_names_are_collected_from_messages() {
         let of = |json: &str| types_named_in(&GivenMessages::Json(json.to_owned()));
         let nested = r#"[{"a": {"@type" : "type.googleapis.com/b.Y", "[p.ext]": 1, "x": "@type"}},
             {"@type": "x/b.Y", "y": {"@type": "https://h/c.Z"}, "[1]": "[no ext]"}]"#;

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_take_turns_in_any_window() {
+    fn stream_messages_cycle_in_any_window() {
         let messages: [&[u8]; 3] = [b"one", b"", b"three"];
         for count in [0, 1, 2, 3, 4, 7, 5_000] {
             let script = script(&messages, count, Pace::None);
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn paced_messages_are_due_from_the_beginning_whatever_came_late() {
+    fn paced_messages_keep_schedule_after_delay() {
         let script = script(&[b"x"], 5, Pace::Every(Duration::from_nanos(100)));
         let mut exchanges = Exchanges::default();
         let slot = exchanges.open(7, CallId(0), None, Time(1_000), &script);
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_waits_for_the_answer_to_the_one_before() {
+    fn message_waits_for_previous_response() {
         let script = script(&[b"ping"], 2, Pace::Answers);
         let mut exchanges = Exchanges::default();
         let slot = exchanges.open(1, CallId(0), None, Time(0), &script);

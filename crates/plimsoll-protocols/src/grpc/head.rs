@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_read_with_its_text() {
+    fn failure_status_includes_decoded_message() {
         let (head, texts) = read(&[
             (":status", "200"),
             ("content-type", "application/grpc+proto"),
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memo_ends_with_the_table_it_was_made_under() {
+    fn hpack_table_change_invalidates_memo() {
         let mut encoder = Encoder::default();
         let ok = [("grpc-status", "0")];
         let bad = [("grpc-status", "5")];

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_messages_are_refused_at_their_prefix() {
+    fn invalid_message_prefix_is_rejected() {
         let read = |bytes: &[u8]| {
             let mut reader = MessageReader::NEW;
             reader.read(bytes, 4)

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_packed_is_unpacked_in_any_split() {
+    fn compressed_messages_decompress_in_any_split() {
         let mut bytes = packed(&[7; 5000]);
         assert!(bytes.len() < 100, "{}", bytes.len());
         bytes.extend_from_slice(&[0, 0, 0, 0, 1, 9]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_at_the_limit() {
+    fn decompression_bomb_is_rejected() {
         let bomb = packed(&vec![0; 8 << 20]);
         assert!(bomb.len() < 10_000);
         let limit = 1 << 20;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_gzip_is_reported() {
+    fn invalid_gzip_is_reported() {
         let mut cut = packed(b"hello hello hello");
         let length = cut.len();
         cut.truncate(length - 3);

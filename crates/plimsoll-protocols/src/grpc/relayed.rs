@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_of_fields_is_read() {
+    fn relevant_header_fields_are_parsed() {
         let noted = |list: &[(&str, &str)]| {
             let mut fields = Fields::default();
             for (name, value) in list {

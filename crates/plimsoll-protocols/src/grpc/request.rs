@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_whole_frames_with_their_ids_known() {
+    fn request_consists_of_complete_frames() {
         let call = call("score.ScoreService/GetScore", &[("x-a", "1")]);
         let prepared = prepare(&call).unwrap().request;
         // HEADERS and three DATA frames.

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_ends_with_its_echo_however_that_is_split() {
+    fn call_completes_with_split_echo() {
         for step in [1, 2, 3, 16] {
             let mut driver = greeted(step);
             let mut events = Vec::new();
@@ -298,7 +298,7 @@ mod tests {
     type Ended = fn(&str) -> String;
 
     #[test]
-    fn echoed_lines_may_end_in_another_way() {
+    fn echo_may_use_different_line_endings() {
         let ways: [(Ended, u32); 3] = [
             (|text| text.trim_end().to_owned(), 2),
             (|text| text.replace('\n', "\r\n"), 4),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_line_is_echoed_by_its_newline_alone() {
+    fn empty_line_echo_is_single_newline() {
         let mut driver = HoldProtocol::new(16, 1).driver();
         let mut events = Vec::new();
         let mut give = |driver: &mut HoldDriver, bytes: &[u8]| {
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_of_a_cancelled_call_is_late_and_not_the_next_ones() {
+    fn cancelled_call_echo_is_late() {
         let mut driver = greeted(16);
         let mut events = Vec::new();
         start(&mut driver, 1);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_echo_end_the_connection() {
+    fn non_echo_bytes_close_connection() {
         let refused = |driver: &mut HoldDriver, bytes: &[u8]| {
             driver
                 .receive(bytes, Time(3), &mut Vec::new(), &mut Vec::new())

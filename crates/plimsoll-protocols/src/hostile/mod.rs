@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_many_and_names_are_unique() {
+    fn behaviour_names_are_unique() {
         let mut names = BTreeSet::new();
         for (_, behaviour) in behaviours() {
             assert!(

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn quantities_are_read_from_numbers_and_texts() {
+    fn quantities_accept_numbers_and_strings() {
         for (json, number) in [
             ("7", Some(7)),
             ("7.0", Some(7)),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nearly_json_is_mended() {
+    fn almost_valid_json_is_repaired() {
         for (data, text) in [
             (
                 &b"{\"a\":NaN,\"b\":-Infinity}"[..],

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_with_a_prefix_are_found_however_they_are_split() {
+    fn prefixed_messages_parse_in_any_split() {
         let web = stream(EventFormat::Web, None);
         let body = b"\0\0\0\0\x03one\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n\0\0\0\0\x01x";
         for step in 1..=body.len() {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn server_sent_events_are_found_however_they_are_split() {
+    fn server_sent_events_parse_in_any_split() {
         let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
         let body = b"\xef\xbb\xbfdata: one\n\n: a comment\r\n\r\ndata:two\r\ndata:  and more\r\r\
             event: only a name\n\nid: 7\nretry: 10\ndata\n\nevent: error\ndata: x\n\n\
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn last_event_needs_no_blank_line_at_the_end_of_a_body() {
+    fn last_event_needs_no_blank_line() {
         let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
         let tokens = EventStream {
             tokens: Some(Goodput::default()),
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn object_begins_with_error_unless_that_is_empty() {
+    fn nonempty_leading_error_key_marks_error() {
         for data in [
             r#"{"error":{"code":1}}"#,
             " { \"error\" : \"x\"",
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_are_found_however_they_are_split() {
+    fn ndjson_lines_parse_in_any_split() {
         let until = EventMatch::Contains("\"done\":true".into());
         let lines = stream(EventFormat::NdJson, Some(until));
         let body = b"{\"a\":1}\r\n\n [2]\n{ \"error\":\"x\"}\n{\"done\":true,\"n\":3}\n\"last\"";
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_begins_again_remembers_nothing() {
+    fn restarted_reader_discards_state() {
         let sse = stream(EventFormat::Sse, None);
         let mut reader = EventReader::default();
         let nothing = |_: StreamEvent<'_>| unreachable!();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_known_by_the_words_of_services() {
+    fn service_finish_reasons_are_recognised() {
         use FinishReason::{Abort, ContentFilter, Error, Length, Other, Stop, ToolCalls};
         for (word, reason) in [
             ("stop", Some(Stop)),

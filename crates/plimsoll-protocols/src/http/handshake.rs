@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn call_ends_at_once_and_sends_nothing() {
+    fn handshake_call_completes_without_sending() {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         let mut driver = started();
         driver.expire(Time(6), &mut out, &mut events);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn server_that_closes_first_ends_a_call_well() {
+    fn clean_server_close_completes_call() {
         let mut events = Vec::new();
         let mut driver = started();
         let greeting = driver.receive(b"220 hello\r\n", Time(6), &mut Vec::new(), &mut events);

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_get_the_path_of_their_api() {
+    fn urls_get_default_api_path() {
         for (typed, whole) in [
             ("http://h:1", "http://h:1/v1/chat/completions"),
             ("https://h/", "https://h/v1/chat/completions"),
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn extra_keys_stand_as_they_are_typed() {
+    fn extra_body_keys_are_kept_verbatim() {
         let body = || {
             Map::from_iter([
                 ("max_tokens".to_owned(), json!(4)),
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn made_prompts_have_a_word_a_token() {
+    fn generated_prompt_words_match_tokens() {
         for tokens in [1, 2, 500] {
             let text = made(tokens);
             let (_, words) = text.split_once(':').unwrap();

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_of_s_server_are_no_files() {
+    fn s_server_error_pages_are_recognised() {
         let long = format!("/{}", "x".repeat(300));
         for (path, body, line) in [
             (
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_files_whatever_they_say_of_others() {
+    fn other_bodies_are_not_error_pages() {
         let page = MissingPage::of("/none.bin");
         for body in [
             "",

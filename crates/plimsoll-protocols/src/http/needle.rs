@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_found_wherever_it_is_split() {
+    fn text_is_found_across_any_split() {
         for (text, hay, there) in [
             ("ok", "it is ok", true),
             ("aab", "aaaaab", true),

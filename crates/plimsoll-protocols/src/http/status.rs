@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_have_the_codes_of_their_numbers_or_of_their_class() {
+    fn status_maps_to_own_or_class_code() {
         for status in FIRST..=LAST {
             let code = outcome_of(status, None).code();
             let own = format!("HTTP_{status}");

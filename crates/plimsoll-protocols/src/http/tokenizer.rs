@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trained_tokenizer_counts_its_tokens_and_not_pieces() {
+    fn trained_tokenizer_counts_merged_tokens() {
         let folder = tempfile::tempdir().unwrap();
         // Bytes alone; and with merges, a token a word of the sentence that it was trained on.
         let bytes = counter(&trained(folder.path(), 256), &Files).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_tokenizers_are_named() {
+    fn invalid_tokenizer_file_error_names_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         let wrong = counter(&path, &Files).unwrap_err();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_any_length_are_decoded_as_they_were_made() {
+    fn field_values_of_any_length_round_trip() {
         for length in [0, 1, 125, 126, 127, 128, 253, 254, 255, 400, 20_000] {
             let text = "x".repeat(length);
             let fields = fields(&[("x-a", &format!("{text}{{{{seq}}}}")), ("b", "{{client}}")]);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn an_identifier_of_a_binary_name_is_base64_without_padding() {
+    fn binary_uuid_is_unpadded_base64() {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
         fields.write(&Block::of(&[], |_| Vec::new()), 0, 0, &mut block);

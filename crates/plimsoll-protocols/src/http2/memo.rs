@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_that_differ_in_one_byte_are_not_the_same() {
+    fn comparison_detects_any_byte_difference() {
         for length in 0..40 {
             let bytes: Vec<u8> = (0..length).collect();
             assert!(are_same(&bytes, &bytes.clone()));

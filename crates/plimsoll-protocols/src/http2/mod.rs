@@ -426,14 +426,14 @@ mod tests {
     use crate::grpc::{GrpcProtocol, GrpcRequest};
 
     #[test]
-    fn a_connection_is_small_and_what_each_call_needs_is_together() {
+    fn driver_is_small_with_hot_fields_first() {
         use crate::grpc::GrpcDriver;
         assert!(size_of::<GrpcDriver>() <= 400);
         assert!(std::mem::offset_of!(GrpcDriver, blocked) <= 304);
     }
 
     #[test]
-    fn a_connection_whose_ids_are_used_up_drains() {
+    fn exhausted_stream_ids_drain_connection() {
         let call = GrpcCall {
             method: "a.S/M".to_owned(),
             message: vec![1],

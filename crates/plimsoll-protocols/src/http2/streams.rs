@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_stays_small() {
+    fn sequential_streams_keep_ring_small() {
         let mut streams = Streams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn many_in_flight_grow_the_ring() {
+    fn many_streams_in_flight_grow_ring() {
         let mut streams = Streams::<()>::default();
         for id in (1..=2_000).step_by(2) {
             insert(&mut streams, id);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_stream_does_not_grow_the_ring() {
+    fn slow_stream_does_not_grow_ring() {
         let mut streams = Streams::<()>::default();
         insert(&mut streams, 1);
         for id in (3..1_000_000).step_by(2) {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_streams_that_are_cancelled_do_not_pile_up() {
+    fn cancelled_slow_streams_do_not_accumulate() {
         let mut streams = Streams::<()>::default();
         for round in 0..1_000 {
             let slow = round * 200 + 1;
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelled_streams_are_remembered_within_bounds() {
+    fn cancelled_stream_memory_is_bounded() {
         let mut streams = Streams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);

@@ -204,7 +204,7 @@ mod tests {
     use plimsoll_wire::http2::{End, ErrorCode, write};
 
     #[test]
-    fn a_line_a_frame_in_any_split_and_no_secrets() {
+    fn frames_are_traced_individually_without_secrets() {
         let mut bytes = http2::PREFACE.to_vec();
         write::settings(
             &mut bytes,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_frames_do_not_panic() {
+    fn tracing_garbage_does_not_panic() {
         let mut tracer = FrameTracer::default();
         let mut lines = Vec::new();
         tracer.bytes(Direction::Received, &[0xff; 100_000], &mut lines);

@@ -59,7 +59,7 @@ impl Format for Reluctant {
 
 /// Whatever a format wants to see at first, and however the bytes come.
 #[test]
-fn no_byte_is_lost_of_frames_shorter_than_what_was_asked_for() {
+fn short_frames_lose_no_bytes() {
     for wants in 0..=11 {
         for pieces in 1..=11 {
             let mut driver = Numbered::new(Reluctant { wants }, Settings::new(None, None, b"r"));

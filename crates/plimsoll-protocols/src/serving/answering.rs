@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn answers_due_in_a_stall_leave_at_its_end_and_others_on_time() {
+    async fn responses_wait_for_stall_end() {
         let first = Instant::now();
         let ms = |n| first + Duration::from_millis(n);
         let stall = Some(Stall {

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_never_short_and_no_longer_than_the_runtimes() {
+    fn delay_is_precise_and_never_early() {
         for lead in [Duration::ZERO, Duration::from_micros(60)] {
             let (ours, theirs) = lateness(lead);
             println!("lead {lead:?}: late {ours:?}, the runtime's own timer {theirs:?} (p50)");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn deadlines_complete_in_their_order_and_all() {
+    async fn all_deadlines_complete_on_time() {
         let alarms = Arc::new(Alarms::new(Duration::from_micros(50)).unwrap());
         let start = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_deadline_given_up_does_not_hold_the_next() {
+    async fn cancelled_deadline_does_not_block_next() {
         let alarms = Alarms::new(Duration::ZERO).unwrap();
         let soon = Instant::now() + Duration::from_millis(2);
         let given_up = tokio::time::timeout(

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_is_given_back_until_its_moment_and_under_its_ca() {
+    fn session_resumes_until_expiry_under_same_ca() {
         let mark = Mark::from([7; 8]);
         let until = now() + 60;
         let begun = Learned::default();

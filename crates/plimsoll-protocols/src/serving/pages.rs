@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn half_heads_neither_keep_others_out_nor_the_end() {
+    fn partial_requests_block_neither_others_nor_shutdown() {
         let (address, stop, ended) = served();
         let halves: Vec<TcpStream> = (0..MAX_CONNECTIONS + 50)
             .map(|_| {

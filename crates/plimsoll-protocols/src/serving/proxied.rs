@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_taken_byte_by_byte_and_nothing_after_it() {
+    fn proxy_header_read_leaves_payload() {
         let (mut client, mut server) = pair();
         let peer = Peer(client.local_addr().ok());
         let proxies = Proxies::new(&[[127, 0, 0, 1].into()]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_trusted_is_served_without_a_header_and_refused_with_one() {
+    fn untrusted_proxy_header_is_rejected() {
         let proxies = Proxies::new(&[[192, 0, 2, 1].into()]);
         for (sent, refused) in [("PROXY TCP4 ", true), ("GET / HTTP/1.1\r\n", false)] {
             let (mut client, server) = pair();

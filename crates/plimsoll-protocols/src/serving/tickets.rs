@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_opened_by_whoever_has_the_seed() {
+    fn ticket_decrypts_only_with_same_seed() {
         let (one, other, stranger) = (at([1; 32], || 0), at([1; 32], || 0), at([2; 32], || 0));
         let ticket = one.encrypt(b"a session").unwrap();
         assert_ne!(ticket, one.encrypt(b"a session").unwrap());
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_opens_tickets_for_a_turn_after_its_own() {
+    fn ticket_key_is_valid_one_extra_period() {
         let ticket = at([1; 32], || 10 * TURN).encrypt(b"x").unwrap();
         let opened = |now| at([1; 32], now).decrypt(&ticket).is_some();
         assert!(opened(|| 11 * TURN - 1));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_change_while_they_are_used() {
+    fn ticket_keys_rotate_while_in_use() {
         use std::sync::atomic::{AtomicU64, Ordering};
         static NOW: AtomicU64 = AtomicU64::new(0);
         let tickets = at([1; 32], || NOW.load(Ordering::Relaxed));

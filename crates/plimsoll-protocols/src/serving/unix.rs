@@ -127,7 +127,7 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
-    fn a_stale_socket_is_taken_over_and_one_in_use_or_a_file_is_not() {
+    fn only_stale_socket_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let at = UnixSocket::Path(path.clone());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_listened_on_is_reported_with_its_folder() {
+    fn unix_listen_error_names_folder() {
         let dir = tempfile::tempdir().unwrap();
         let said = |path: &Path| {
             let at = UnixSocket::Path(path.into());

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_in_every_split() {
+    fn responses_parse_in_any_split() {
         for (bytes, status, body, closes) in [
             (
                 &b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\nConnection: close\r\n\r\n{\"a\"}"[..],
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn bodies_over_1_mib_are_refused_before_they_come() {
+    fn oversized_content_length_is_rejected() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 1048577\r\n\r\n";
         assert_eq!(read(head, 100), Err(Http1Error::BodyTooLong(MAX_BODY)));
     }
 
     #[test]
-    fn requests_have_a_type_where_they_have_a_body() {
+    fn content_type_is_sent_with_body() {
         let mut out = Vec::new();
         put_post(&mut out, "h:1", "/x", &[], b"");
         let own = [("x-tenant".to_owned(), "7".to_owned())];

@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_their_summary_are_one_run() {
+    fn rows_and_summary_form_one_run() {
         let rows = format!(
             "{HEAD}\r\na,1,1.5,18,0.25,0.125,0.01,3,1,\r\na,2,2.5,18,0.25,0.125,0.01,3,1,\r\n\
              b,1,30.0,4,0.5,,,0,0,\"Timeout, after 30 s\"\r\n"
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_in_a_file_is_reported_with_its_place() {
+    fn malformed_file_error_names_line() {
         for (rows, expected) in [
             (
                 format!("{HEAD}\na,1,x,1,0,0,0,0,0,\n"),

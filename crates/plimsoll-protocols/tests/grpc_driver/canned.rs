@@ -110,7 +110,7 @@ fn a_client_begins_with_settings() {
 
 /// RFC 9113, 5.1
 #[test]
-fn frames_on_idle_streams_end_the_connection() {
+fn frames_on_idle_streams_close_connection() {
     for id in [2, 4, 3] {
         for bytes in [
             data(id, b"", false),
@@ -129,7 +129,7 @@ fn frames_on_idle_streams_end_the_connection() {
 
 /// RFC 9113, 5.4.2
 #[test]
-fn a_stream_error_ends_its_stream_alone() {
+fn stream_error_resets_only_its_stream() {
     let overflow = frame(kind::WINDOW_UPDATE, 0, 1, &[0x7f, 0xff, 0xff, 0xff]);
     for (bytes, code) in [
         (overflow, ErrorCode::FLOW_CONTROL_ERROR),
@@ -154,7 +154,7 @@ fn a_stream_error_ends_its_stream_alone() {
 
 /// RFC 9113, 5.1
 #[test]
-fn data_after_the_end_of_a_request_is_on_a_closed_stream() {
+fn data_after_end_is_stream_closed() {
     let after = data(1, b"x", false);
     let closed = ErrorCode::STREAM_CLOSED;
     let mut peer = Peer::new(holding());
@@ -170,7 +170,7 @@ fn data_after_the_end_of_a_request_is_on_a_closed_stream() {
 
 /// RFC 9113, 8.1
 #[test]
-fn a_request_may_end_with_trailers() {
+fn request_may_end_with_trailers() {
     let begun = [request_head(1, false), data(1, MESSAGE, false)].concat();
     for options in [lenient(), strict()] {
         let mut peer = Peer::new(options);
@@ -191,7 +191,7 @@ fn a_request_may_end_with_trailers() {
 
 /// RFC 9113, 6.9.1 and 6.9.2
 #[test]
-fn windows_of_streams_are_kept_without_further_checks() {
+fn lenient_mode_enforces_stream_windows() {
     let options = CannedOptions {
         stream_window: 10,
         ..lenient()
@@ -220,7 +220,7 @@ fn windows_of_streams_are_kept_without_further_checks() {
 }
 
 #[test]
-fn a_request_may_end_with_its_headers_while_others_go_on() {
+fn headers_only_request_ends_during_another() {
     let mut peer = Peer::new(lenient());
     peer.send(&[request_head(1, false), request_head(3, true)].concat())
         .unwrap();

@@ -588,7 +588,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[test]
-fn every_broken_rule_has_its_code() {
+fn every_protocol_violation_has_its_code() {
     let cases = cases();
     assert!(cases.len() >= 40);
     for Case {
@@ -646,7 +646,7 @@ fn every_broken_rule_has_its_code() {
 }
 
 #[test]
-fn the_first_frame_must_be_settings() {
+fn first_frame_must_be_settings() {
     for (what, bytes) in [
         ("PING", frame(kind::PING, 0, 0, &[0; 8])),
         (
@@ -682,7 +682,7 @@ fn the_first_frame_must_be_settings() {
 }
 
 #[test]
-fn a_server_of_another_protocol_is_named() {
+fn non_http2_server_is_identified() {
     for (bytes, said) in [
         (
             &b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n"[..],
@@ -720,7 +720,7 @@ fn a_server_of_another_protocol_is_named() {
 }
 
 #[test]
-fn a_server_that_goes_away_before_the_first_call_has_done_so_when_it_closes() {
+fn close_after_goaway_is_reported_as_goaway() {
     let mut client = Client::new(4);
     let mut bytes = Vec::new();
     write::settings(&mut bytes, &[]);

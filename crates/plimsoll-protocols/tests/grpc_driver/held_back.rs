@@ -53,13 +53,13 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
 }
 
 #[test]
-fn messages_wait_while_the_outbox_is_full() {
+fn messages_wait_while_outbox_is_full() {
     let client = Client::with_calls(MESSAGE_SIZE, &[(setting::INITIAL_WINDOW_SIZE, 0)], 20);
     is_bounded(client, 20, MESSAGE_SIZE + 5);
 }
 
 #[test]
-fn only_what_nobody_asked_for_is_owed() {
+fn ping_replies_are_not_payload() {
     let mut client = Client::with_calls(5_000, &[(setting::INITIAL_WINDOW_SIZE, 0)], 3);
     client.sent();
     let carried = client.driver.carried();

@@ -35,7 +35,7 @@ fn answer(stream: u32, in_head: usize, in_trailers: usize) -> Vec<u8> {
 }
 
 #[test]
-fn larger_metadata_is_taken_where_the_plan_allows_it() {
+fn metadata_limit_follows_max_head() {
     const LARGE: usize = 300_000;
     for (in_head, in_trailers) in [(LARGE, 0), (0, LARGE)] {
         for (max_head, outcome) in [
@@ -59,7 +59,7 @@ fn larger_metadata_is_taken_where_the_plan_allows_it() {
 }
 
 #[test]
-fn limit_of_metadata_is_told_to_the_server_and_named_in_its_failure() {
+fn metadata_limit_is_advertised_and_reported() {
     for (max_head, told) in [(0, 64 << 10), (1 << 20, 1 << 20)] {
         let mut client = client(max_head);
         let settings = client.sent().into_iter().find_map(|(head, payload)| {

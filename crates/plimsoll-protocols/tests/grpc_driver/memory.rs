@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_connection_with_a_call_in_flight_is_small() {
+fn busy_connection_memory_stays_small() {
     let protocol = protocol(128);
     let canned = Canned::new(CannedOptions {
         answered_by_caller: true,

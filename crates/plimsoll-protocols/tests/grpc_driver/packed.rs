@@ -64,7 +64,7 @@ fn outcome(
 }
 
 #[test]
-fn a_request_is_packed_once_and_says_so() {
+fn compressed_request_declares_its_encoding() {
     let mut client = client(Some(Compression::Gzip));
     let frames = client.sent();
     let (_, block) = frames
@@ -95,7 +95,7 @@ fn a_request_is_packed_once_and_says_so() {
 }
 
 #[test]
-fn packed_answers_are_unpacked_up_to_the_limit() {
+fn responses_decompress_up_to_limit() {
     let some = Some(Compression::Gzip);
     for chunk in [1, 3, 50, 4096] {
         let good = framed(1, &gzip(&[9; 1000]));
@@ -122,7 +122,7 @@ fn packed_answers_are_unpacked_up_to_the_limit() {
 }
 
 #[test]
-fn encodings_that_were_not_offered_are_named() {
+fn error_names_unoffered_encoding() {
     let packed = framed(1, &gzip(&[9; 10]));
     for (compression, encoding) in [
         (None, "gzip"),
@@ -146,7 +146,7 @@ fn encodings_that_were_not_offered_are_named() {
 }
 
 #[test]
-fn calls_beside_each_other_and_cancelled_ones_leave_nothing() {
+fn interleaved_compressed_calls_survive_cancel() {
     let mut client = client(Some(Compression::Gzip));
     client.start();
     client.start();

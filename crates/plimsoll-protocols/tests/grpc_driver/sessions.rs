@@ -25,7 +25,7 @@ fn converse(
 }
 
 #[test]
-fn the_greeting_says_what_we_take() {
+fn client_preface_announces_our_settings() {
     let mut client = Client::new(4);
     assert!(client.out.starts_with(http2::PREFACE));
     assert!(!client.driver.is_ready());
@@ -48,7 +48,7 @@ fn the_greeting_says_what_we_take() {
 }
 
 #[test]
-fn calls_succeed_one_by_one_and_together() {
+fn calls_succeed_sequentially_and_concurrently() {
     let canned = Canned::new(CannedOptions::default());
     let mut server = canned.connection();
     let mut client = Client::new(100);
@@ -89,7 +89,7 @@ fn requests_repeat_as_indices() {
 }
 
 #[test]
-fn a_server_with_a_small_table_is_respected() {
+fn requests_respect_server_table_size() {
     for size in [0, 64, 256, 1 << 20] {
         let options = CannedOptions {
             header_table_size: size,
@@ -109,7 +109,7 @@ fn a_server_with_a_small_table_is_respected() {
 }
 
 #[test]
-fn the_table_may_shrink_and_grow_in_mid_flight() {
+fn header_table_resizes_between_calls() {
     let mut client = Client::with_calls(4, &[], 2);
     let mut decoder = plimsoll_wire::hpack::Decoder::new(4096, 1 << 16);
     let mut paths = |client: &mut Client| {
@@ -144,7 +144,7 @@ fn the_table_may_shrink_and_grow_in_mid_flight() {
 /// A deadline counts from when the call was due: what is left of it is sent, whatever the
 /// server's table is, and the calls after it are as ever.
 #[test]
-fn a_call_that_has_waited_sends_what_is_left_of_its_deadline() {
+fn delayed_call_sends_remaining_deadline() {
     let call = GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: vec![7; 10],
@@ -511,7 +511,7 @@ fn resets_by_their_codes() {
 }
 
 #[test]
-fn a_cancelled_call_may_be_answered_late_once() {
+fn cancelled_call_counts_late_response() {
     let mut client = Client::with_calls(4, &[], 3);
     client.sent();
     for call in [0, 1] {
@@ -536,7 +536,7 @@ fn a_cancelled_call_may_be_answered_late_once() {
 }
 
 #[test]
-fn late_answers_are_seen_many_calls_later() {
+fn late_response_is_counted_much_later() {
     let mut client = Client::with_calls(4, &[], 1);
     client.driver.cancel(CallId(0), Time(5), &mut client.out);
     for stream in (3..40).step_by(2) {
@@ -548,7 +548,7 @@ fn late_answers_are_seen_many_calls_later() {
 }
 
 #[test]
-fn what_a_stream_that_we_gave_up_still_sends_is_ignored() {
+fn abandoned_stream_frames_are_ignored() {
     let mut client = Client::with_calls(4, &[], 1);
     client
         .receive(&headers(1, &[(":status", "503")], false))
@@ -570,7 +570,7 @@ fn what_a_stream_that_we_gave_up_still_sends_is_ignored() {
 }
 
 #[test]
-fn the_servers_limit_is_respected_and_may_change() {
+fn capacity_follows_server_stream_limit() {
     let limit = |n| {
         let mut bytes = Vec::new();
         write::settings(&mut bytes, &[(setting::MAX_CONCURRENT_STREAMS, n)]);
@@ -589,7 +589,7 @@ fn the_servers_limit_is_respected_and_may_change() {
 }
 
 #[test]
-fn a_graceful_goaway_lets_calls_end() {
+fn graceful_goaway_lets_calls_finish() {
     let mut client = Client::with_calls(4, &[], 3);
     let mut goaway = Vec::new();
     write::goaway(&mut goaway, http2::MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
@@ -663,7 +663,7 @@ fn window(stream: u32, increment: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_large_request_goes_out_as_windows_open() {
+fn large_upload_respects_flow_control() {
     let mut client = Client::with_calls(99_995, &[], 1);
     assert_eq!(uploaded(&mut client, 1), (65_535, false));
     assert_eq!(
@@ -685,7 +685,7 @@ fn a_large_request_goes_out_as_windows_open() {
 }
 
 #[test]
-fn the_initial_window_moves_open_streams_below_zero() {
+fn initial_window_can_make_windows_negative() {
     let mut client = Client::with_calls(99_995, &[], 0);
     client.receive(&window(0, 1_000_000)).unwrap();
     client.start();
@@ -713,7 +713,7 @@ fn the_initial_window_moves_open_streams_below_zero() {
 }
 
 #[test]
-fn an_answer_before_the_requests_end_stops_it() {
+fn early_response_stops_request_upload() {
     let mut client = Client::with_calls(99_995, &[], 1);
     client.sent();
     client
@@ -736,7 +736,7 @@ fn an_answer_before_the_requests_end_stops_it() {
 }
 
 #[test]
-fn our_own_window_is_opened_in_large_steps() {
+fn receive_window_updates_are_batched() {
     let mut client = Client::with_calls(4, &[], 1);
     client.sent();
     // DATA that no stream takes counts all the same.

@@ -64,7 +64,7 @@ fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn every_call_sends_its_own_message() {
+fn each_call_has_own_message() {
     for filling in [0, 100, 40_000] {
         let protocol = prepared(&call(filling));
         protocol.clock_began(500);
@@ -97,7 +97,7 @@ fn every_call_sends_its_own_message() {
 }
 
 #[test]
-fn what_a_window_holds_back_is_kept_as_it_was() {
+fn window_blocked_messages_stay_unchanged() {
     let mut client = Client::of(&prepared(&call(60)));
     client.greet(&[(setting::INITIAL_WINDOW_SIZE, 20)]);
     for _ in 0..3 {
@@ -160,7 +160,7 @@ fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, Str
 }
 
 #[test]
-fn every_call_has_its_own_metadata_whatever_else_varies() {
+fn each_call_has_own_metadata() {
     let same = || GrpcCall {
         varying: None,
         ..call(0)
@@ -224,7 +224,7 @@ fn streaming(count: u32, pace: Pace) -> GrpcCall {
 }
 
 #[test]
-fn every_message_of_a_stream_is_its_own() {
+fn each_stream_message_is_distinct() {
     for (count, window) in [
         (1, 1 << 20),
         (3, 7),
@@ -260,7 +260,7 @@ fn every_message_of_a_stream_is_its_own() {
 
 /// A subscription has no end of its own: the client ends it, and that is its good end.
 #[test]
-fn a_stream_ends_well_after_its_duration() {
+fn stream_succeeds_after_its_duration() {
     let mut call = streaming(2, Pace::Every(Duration::from_nanos(300)));
     call.stream.as_mut().unwrap().duration = Some(Duration::from_nanos(500));
     let mut client = Client::of(&prepared(&call));
@@ -280,7 +280,7 @@ fn a_stream_ends_well_after_its_duration() {
 }
 
 #[test]
-fn a_paced_message_has_the_time_at_which_it_went() {
+fn paced_messages_carry_send_time() {
     let pace = Pace::Every(Duration::from_nanos(100));
     let mut client = Client::of(&prepared(&streaming(3, pace)));
     client.greet(&[]);

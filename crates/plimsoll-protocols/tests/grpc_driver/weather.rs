@@ -135,7 +135,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_call_ends_whatever_a_good_server_does(
+    fn calls_end_with_any_conforming_server(
         options in options(),
         request_size in prop_oneof![3 => 0usize..200, 1 => 0usize..150_000],
         deeds in prop::collection::vec(deed(), 1..150),

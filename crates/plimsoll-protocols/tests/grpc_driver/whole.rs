@@ -54,7 +54,7 @@ fn outcome_of(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
 }
 
 #[test]
-fn whole_answers_end_their_calls_in_order() {
+fn complete_responses_end_calls_in_order() {
     let (mut client, answers) = answered(3);
     client.receive(&answers).unwrap();
     assert_eq!(client.ended(), [3, 4, 5].map(|call| (call, Outcome::Ok)));
@@ -68,7 +68,7 @@ fn whole_answers_end_their_calls_in_order() {
 }
 
 #[test]
-fn a_byte_that_differs_comes_to_the_same_as_frame_by_frame() {
+fn bit_flips_match_bytewise_parsing() {
     let (_, answers) = answered(3);
     assert_eq!(outcome_of(answers.len(), &answers), outcome_of(1, &answers));
     let (mut errors, mut failed) = (0, 0);
@@ -90,7 +90,7 @@ fn a_byte_that_differs_comes_to_the_same_as_frame_by_frame() {
 }
 
 #[test]
-fn answers_without_their_middle_or_end_end_no_call() {
+fn truncated_responses_complete_no_call() {
     let (_, answers) = answered(1);
     for length in 0..answers.len() {
         let (mut client, _) = answered(1);
@@ -102,7 +102,7 @@ fn answers_without_their_middle_or_end_end_no_call() {
 }
 
 #[test]
-fn a_message_over_the_limit_or_a_frame_over_its_own_is_not_taken_whole() {
+fn oversized_messages_and_frames_fail() {
     for (size, outcome) in [(1001, Outcome::MessageTooLarge), (1000, Outcome::Ok)] {
         let (mut client, answers) = answered(1);
         let (head_end, trailers) = bounds(&answers);

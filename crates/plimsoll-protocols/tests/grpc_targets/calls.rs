@@ -54,7 +54,7 @@ fn order(n: i64) -> Order {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scores_vary_and_bad_vectors_are_invalid_arguments() {
+async fn malformed_vectors_return_invalid_argument() {
     let server = serve(&listen(), instant());
     let mut client = scores(server.address, plaintext()).await;
     let mut seen = Vec::new();
@@ -97,7 +97,7 @@ async fn scores_vary_and_bad_vectors_are_invalid_arguments() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_method_that_is_not_there_is_unimplemented() {
+async fn unknown_method_returns_unimplemented() {
     let server = serve(&listen(), instant());
     let mut client = orders_client(server.address, plaintext()).await;
     let status = client.submit(order(1)).await.unwrap_err();
@@ -127,7 +127,7 @@ async fn the_delay_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stall_holds_exactly_the_answers_due_in_it() {
+async fn stall_delays_only_responses_within() {
     let stall = Stall {
         after: 200 * MS,
         duration: 300 * MS,
@@ -180,7 +180,7 @@ async fn a_stall_holds_exactly_the_answers_due_in_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_finishes_calls_in_flight_and_takes_no_more() {
+async fn shutdown_finishes_calls_in_flight() {
     let options = ScoreOptions {
         delay: Delay::Constant(400 * MS),
         ..untyped()
@@ -210,7 +210,7 @@ async fn stopping_finishes_calls_in_flight_and_takes_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn stopping_is_bounded_by_the_drain_time() {
+async fn drain_timeout_bounds_shutdown() {
     let listen = Listen {
         drain: 200 * MS,
         ..listen()
@@ -235,7 +235,7 @@ async fn stopping_is_bounded_by_the_drain_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_pool_bounds_orders_in_progress() {
+async fn pool_bounds_orders_in_progress() {
     let options = OrdersOptions {
         pool: 3,
         processing: Delay::Constant(250 * MS),
@@ -274,7 +274,7 @@ async fn the_pool_bounds_orders_in_progress() {
 
 /// On one thread, so that what is submitted first is taken first.
 #[tokio::test]
-async fn a_full_queue_refuses_and_a_cancelled_order_frees_its_place() {
+async fn full_queue_rejects_until_order_cancelled() {
     let options = OrdersOptions {
         pool: 1,
         queue: 2,
@@ -346,7 +346,7 @@ async fn the_stream_limit_is_announced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_connections_are_served_at_once() {
+async fn server_handles_500_concurrent_connections() {
     let server = serve(&listen(), untyped::<OrdersOptions>());
     let begin = SystemTime::now();
     let mut clients = Vec::new();
@@ -368,7 +368,7 @@ async fn many_connections_are_served_at_once() {
 }
 
 #[tokio::test]
-async fn options_that_make_no_sense_are_named() {
+async fn invalid_options_are_named() {
     let none = OrdersOptions {
         pool: 0,
         ..untyped()

@@ -27,7 +27,7 @@ fn options(workers: usize) -> FastOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_call_gets_the_answer_over_every_link() {
+async fn calls_succeed_over_every_link() {
     let (_dir, set) = certificates(&Options::default());
     for (listen, client) in [
         (listen(), plaintext()),
@@ -56,7 +56,7 @@ async fn every_call_gets_the_answer_over_every_link() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_and_garbage_are_shown_out_and_counted() {
+async fn rejected_clients_are_counted() {
     let (_dir, set) = certificates(&Options::default());
     let server = serve_on(1, &mutual(&set), options(1));
     let anonymous = secure(&set.ca_cert, None);
@@ -92,7 +92,7 @@ async fn strangers_and_garbage_are_shown_out_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_does_not_read_is_not_read_either() {
+async fn non_reading_client_is_not_read() {
     let server = serve(
         &listen(),
         FastOptions {

@@ -89,7 +89,7 @@ async fn refusal(address: SocketAddr, secure: Secure) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn both_targets_answer_over_plaintext_tls_and_mutual_tls() {
+async fn targets_serve_plaintext_tls_and_mtls() {
     for algorithm in [Algorithm::EcdsaP256, Algorithm::Rsa2048] {
         let (_dir, set) = certificates(&Options {
             algorithm,
@@ -183,7 +183,7 @@ async fn strangers_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_plaintext_server_is_not_taken_for_a_secure_one() {
+async fn tls_client_rejects_plaintext_server() {
     let (_dir, set) = certificates(&Options::default());
     let server = serve(&listen(), instant());
     let text = refusal(server.address, secure(&set.ca_cert, None)).await;
@@ -269,7 +269,7 @@ async fn older_tls_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_says_nothing_does_not_hold_others_or_the_stop_up() {
+async fn stalled_handshake_blocks_neither_clients_nor_shutdown() {
     let (_dir, set) = certificates(&Options::default());
     let server = serve(&tls(&set), instant());
     let mut mute = TcpStream::connect(server.address).await.unwrap();
@@ -284,7 +284,7 @@ async fn a_client_that_says_nothing_does_not_hold_others_or_the_stop_up() {
 }
 
 #[test]
-fn mistakes_in_files_name_the_file() {
+fn tls_file_errors_name_file() {
     let (dir, set) = certificates(&Options::default());
     let (_other_dir, other) = certificates(&Options::default());
     let file = |name: &str, content: &str| {
@@ -382,7 +382,7 @@ fn mistakes_in_files_name_the_file() {
 }
 
 #[test]
-fn mistakes_in_addresses_name_the_address() {
+fn bind_errors_name_address() {
     let taken = listen().bind().unwrap();
     let again = Listen {
         address: taken.address().clone(),

@@ -9,7 +9,7 @@ use super::*;
 
 /// Every protocol either carries the ids of W3C Trace Context, or says who does.
 #[test]
-fn traces_are_carried_or_refused_by_the_key() {
+fn traceparent_is_supported_or_rejected() {
     register();
     let plan = |target: &str, call: &str| {
         format!(
@@ -83,7 +83,7 @@ impl Surroundings for Asked {
 
 /// A server that is asked before a load sees another trace each time, and metadata of the plan as they are.
 #[test]
-fn questions_to_servers_have_traces_of_their_own() {
+fn reflection_queries_have_distinct_traces() {
     register();
     let text = "target = \"grpc://a:1\"\ntraceparent = true\n[call.grpc]\nmethod = \"own.Service/Get\"\nreflection = true\n\
                 [call.grpc.metadata]\nx-tenant = \"7\"\nx-call = \"{{seq}}\"\n[load]\nclients = 1\nduration = \"1s\"\n";

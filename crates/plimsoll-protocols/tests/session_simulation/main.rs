@@ -197,7 +197,7 @@ fn of(record: &StageRecord, count: Count) -> u64 {
 }
 
 #[test]
-fn sockets_killed_at_random_cost_no_token() {
+fn random_socket_kills_lose_no_tokens() {
     let (mut kills, mut reconnects) = (0, 0);
     for seed in seeds() {
         let seen = simulate(seed, false);
@@ -236,7 +236,7 @@ fn sockets_killed_at_random_cost_no_token() {
 }
 
 #[test]
-fn in_any_weather_a_success_has_all_its_tokens() {
+fn success_implies_all_tokens_despite_faults() {
     let mut failed = 0;
     for seed in seeds() {
         let seen = simulate(seed, true);
@@ -267,7 +267,7 @@ fn in_any_weather_a_success_has_all_its_tokens() {
 }
 
 #[test]
-fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
+fn queries_fail_with_socket_error() {
     for (fault, outcome) in [
         (Fault::Refused, Outcome::SocketRefused),
         (Fault::Restarts, Outcome::SocketClosed),
@@ -291,7 +291,7 @@ fn what_is_wrong_with_a_socket_is_what_its_queries_fail_by() {
 }
 
 #[test]
-fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
+fn api_disconnect_is_not_deadline_exceeded() {
     for seed in 0..10 {
         let record = simulate_with(seed, false, Fault::Leaves).record;
         let outcomes = &record.outcomes;
@@ -305,7 +305,7 @@ fn an_api_that_leaves_as_soon_as_it_is_reached_is_closed_and_not_late() {
 }
 
 #[test]
-fn answers_that_end_with_their_connection_are_as_good_as_others() {
+fn close_delimited_responses_succeed() {
     for seed in 0..10 {
         let seen = simulate_with(seed, false, Fault::Unframed);
         let outcomes = &seen.record.outcomes;
@@ -319,7 +319,7 @@ fn answers_that_end_with_their_connection_are_as_good_as_others() {
 }
 
 #[test]
-fn a_socket_that_is_flooded_with_pings_is_owed_little_and_goes_on() {
+fn session_survives_ping_flood() {
     for seed in 0..3 {
         let seen = simulate_with(seed, false, Fault::Flood);
         let all = seen.sessions * seen.queries;
@@ -349,7 +349,7 @@ fn one_slow_session(load: &mut Load, stack: &mut Stack) {
 }
 
 #[test]
-fn the_drain_begins_at_the_schedules_end_and_not_with_its_last_session() {
+fn drain_starts_at_schedule_end() {
     let mut first_queries = 0;
     for seed in 0..10 {
         let seen = simulate_load(seed, false, Fault::Nothing, one_slow_session);
@@ -360,7 +360,7 @@ fn the_drain_begins_at_the_schedules_end_and_not_with_its_last_session() {
 }
 
 #[test]
-fn what_has_no_end_is_cut_off_after_the_drain() {
+fn drain_cuts_off_endless_sessions() {
     let never = Duration::from_secs(3_600);
     for seed in 0..10 {
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
@@ -392,7 +392,7 @@ fn what_has_no_end_is_cut_off_after_the_drain() {
 }
 
 #[test]
-fn sessions_begin_when_they_are_due_and_users_think_between_them() {
+fn sessions_respect_schedule_and_think_time() {
     let begin = Time(1_100_000_000);
     for seed in 0..20 {
         let mut queries = 0;
@@ -434,7 +434,7 @@ fn sessions_begin_when_they_are_due_and_users_think_between_them() {
 }
 
 #[test]
-fn users_begin_with_the_load_go_on_at_once_and_begin_nothing_after_it() {
+fn users_run_sessions_back_to_back() {
     let begin = Time(1_100_000_000);
     let load_for = Duration::from_secs(10);
     for seed in 0..10 {
@@ -464,7 +464,7 @@ fn users_begin_with_the_load_go_on_at_once_and_begin_nothing_after_it() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_run() {
+fn same_seed_reproduces_run() {
     for seed in 0..20 {
         let (one, two) = (simulate(seed, true), simulate(seed, true));
         assert_eq!(one.record, two.record, "SIMULATION_SEED={seed}");

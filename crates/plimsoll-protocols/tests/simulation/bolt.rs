@@ -245,7 +245,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
 }
 
 #[test]
-fn every_call_is_counted_once_in_any_weather() {
+fn calls_counted_once_despite_faults() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,

@@ -192,7 +192,7 @@ fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
 }
 
 #[test]
-fn no_driver_waits_for_bytes_that_never_come() {
+fn driver_never_waits_past_response_end() {
     let cut: u64 = (0..1_000)
         .map(|seed| nothing_hangs(seed, &fetch(seed, protocol(), None)))
         .sum();
@@ -200,7 +200,7 @@ fn no_driver_waits_for_bytes_that_never_come() {
 }
 
 #[test]
-fn nor_does_it_over_tls_with_either_record_layer() {
+fn tls_driver_never_waits_past_response_end() {
     let dir = tempfile::tempdir().unwrap();
     let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
     for records in [RecordLayer::Own, RecordLayer::Library] {
@@ -215,7 +215,7 @@ fn nor_does_it_over_tls_with_either_record_layer() {
 }
 
 #[test]
-fn a_driver_that_asks_for_more_than_will_come_is_found_out() {
+fn overreading_driver_is_detected() {
     let seeds = 0..100;
     let waited_in_vain = |seed: &u64| {
         let record = fetch(*seed, Greedy(protocol()), None);
@@ -315,7 +315,7 @@ fn send(session: &mut ServerSession, actions: &mut Vec<Action>) {
 }
 
 #[test]
-fn what_tls_says_in_mid_body_is_heard_at_once_and_by_its_name() {
+fn mid_body_tls_alert_fails_call_immediately() {
     let dir = tempfile::tempdir().unwrap();
     let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
     for records in [RecordLayer::Own, RecordLayer::Library] {

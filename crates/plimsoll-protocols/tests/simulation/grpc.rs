@@ -257,7 +257,7 @@ fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval
 }
 
 #[test]
-fn every_call_is_counted_once_in_any_weather() {
+fn calls_counted_once_despite_faults() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,
@@ -272,7 +272,7 @@ fn every_call_is_counted_once_in_any_weather() {
 }
 
 #[test]
-fn every_kind_of_call_in_any_weather() {
+fn all_call_types_counted_despite_faults() {
     let expected = [
         Outcome::Ok,
         Outcome::DeadlineExceeded,

@@ -165,7 +165,7 @@ fn check(what: &str, times: &Times, expected: &[u64], percentiles: &[f64]) {
 /// 5 ms, 0.5 ms less each. The slowest hundredth of all are the 400 that waited longest, so
 /// p99 is the 400th of them: 505 − 400 × 0.5 = 305 ms. One in a thousand: 485 ms.
 #[test]
-fn a_freeze_of_half_a_second_is_in_the_percentiles() {
+fn percentiles_include_half_second_freeze() {
     let frozen = Frozen {
         rate: 2000,
         seconds: 20,
@@ -189,7 +189,7 @@ fn a_freeze_of_half_a_second_is_in_the_percentiles() {
 /// their send, half a hundredth, so service time's p99 knows nothing of the freeze. That is
 /// what tools report that stamp at the send. 910 calls more were due in it.
 #[test]
-fn what_waits_for_a_stream_waits_in_the_response_time_only() {
+fn stream_wait_counts_only_as_response_time() {
     let frozen = Frozen {
         rate: 2000,
         seconds: 10,
@@ -224,7 +224,7 @@ fn what_waits_for_a_stream_waits_in_the_response_time_only() {
 /// down to 5 ms by 1 ms each. The slowest hundredth are 100 of them: p99 is 905 ms; of the
 /// slowest twentieth, 500, the last waited 505 ms.
 #[test]
-fn a_freeze_of_a_second_is_in_the_percentiles() {
+fn percentiles_include_one_second_freeze() {
     let frozen = Frozen {
         rate: 1000,
         seconds: 10,

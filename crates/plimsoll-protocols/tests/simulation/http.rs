@@ -138,7 +138,7 @@ fn mean_ms(times: &Times) -> f64 {
 }
 
 #[test]
-fn times_count_from_when_a_call_was_due_wherever_it_waits() {
+fn response_time_starts_at_schedule() {
     // Call k is due at 50 k ms, and answered at 100 (k + 1) ms.
     let expected: f64 = (0..CALLS)
         .map(|k| 100.0 * (k + 1) as f64 - GAP_MS * k as f64)
@@ -168,7 +168,7 @@ fn times_count_from_when_a_call_was_due_wherever_it_waits() {
 }
 
 #[test]
-fn the_time_to_the_first_token_counts_from_when_its_request_was_due() {
+fn first_token_time_starts_at_schedule() {
     // As above: call k waits 50 k ms before it is sent, or at the server.
     let expected = 100.0 + (CALLS - 1) as f64 * GAP_MS / 2.0;
     let goodput = Goodput {
@@ -202,7 +202,7 @@ fn the_time_to_the_first_token_counts_from_when_its_request_was_due() {
 }
 
 #[test]
-fn first_token_does_not_wait_for_the_rest_of_the_last_body() {
+fn first_token_time_excludes_previous_body() {
     let mut server = OneAtATime {
         has_tokens: true,
         rest_after: Some(Duration::from_millis(400)),
@@ -231,7 +231,7 @@ fn first_token_does_not_wait_for_the_rest_of_the_last_body() {
 }
 
 #[test]
-fn every_call_is_counted_once_in_any_weather() {
+fn calls_counted_once_despite_faults() {
     for seed in 0..500 {
         let mut server = OneAtATime::default();
         let load = Load {

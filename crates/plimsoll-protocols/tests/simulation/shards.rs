@@ -166,7 +166,7 @@ fn same(seed: u64, one: &StageRecord, several: &StageRecord) {
 }
 
 #[test]
-fn four_workers_measure_the_same_however_many_machines_have_them() {
+fn four_workers_match_across_shards() {
     let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
     for seed in 0..SEEDS {
         let mut load = load(seed);
@@ -194,7 +194,7 @@ fn four_workers_measure_the_same_however_many_machines_have_them() {
 }
 
 #[test]
-fn shards_of_any_number_measure_what_one_worker_does_where_calls_do_not_wait_for_each_other() {
+fn shards_match_one_worker_without_queueing() {
     for seed in 0..SEEDS {
         let mut load = Load {
             arrivals: Arrivals::Open(Spacing::Constant),

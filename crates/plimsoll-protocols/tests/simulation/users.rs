@@ -264,7 +264,7 @@ where
 }
 
 #[test]
-fn the_first_token_of_each_turn_counts_from_when_its_user_had_thought() {
+fn first_token_time_starts_after_think() {
     for multiplexes in [false, true] {
         first_tokens_count_from_when_users_had_thought(multiplexes);
     }
@@ -311,7 +311,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
 }
 
 #[test]
-fn every_turn_is_counted_once_in_any_weather() {
+fn turns_counted_once_despite_faults() {
     all_seeds(
         |seed| {
             let mut model = Model {

@@ -15,7 +15,7 @@ impl Sink for Heard {
 }
 
 #[tokio::test]
-async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
+async fn log_keeps_frames_and_listeners_receive() {
     let bus = Bus::embedded(Duration::from_secs(60));
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
     bus.create("s", 77).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_log_keeps_what_was_posted_and_listeners_hear_it_once() {
 }
 
 #[tokio::test]
-async fn up_messages_return_whether_there_was_a_listener() {
+async fn send_up_returns_listener_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
     assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
     let heard = Arc::new(Heard::default());
@@ -65,7 +65,7 @@ async fn up_messages_return_whether_there_was_a_listener() {
 }
 
 #[tokio::test]
-async fn sessions_are_forgotten_after_their_time() {
+async fn sessions_expire_after_their_ttl() {
     let bus = Bus::embedded(Duration::from_millis(20));
     bus.create("s", 1).await.unwrap();
     tokio::time::sleep(Duration::from_millis(40)).await;
@@ -73,7 +73,7 @@ async fn sessions_are_forgotten_after_their_time() {
 }
 
 #[test]
-fn stamps_are_read_from_any_frame() {
+fn stamps_parse_from_any_frame() {
     let stamp = |frame: &str| Stamp::of(frame.as_bytes());
     let both =
         stamp(r#"{"type":"token","content":"a \"seq\":9","seq":3,"run":1,"epoch":8,"ts":1.5}"#);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn next_is_sent_old_is_dropped_later_waits_for_the_log() {
+    fn duplicates_drop_and_gaps_read_log() {
         let mut delivery = Delivery {
             last: Some(3),
             epoch: None,
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_no_log_are_counted_where_they_are_numbered() {
+    fn unlogged_frame_gaps_are_counted() {
         let mut delivery = Delivery::default();
         let of = |seq| Stamp { seq, epoch: None };
         let gone = [None, Some(3), Some(4), Some(9), Some(1), None, Some(2)];
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hole_in_the_log_is_reported() {
+    fn log_gap_is_reported() {
         let mut delivery = Delivery {
             last: Some(3),
             epoch: Some(1),
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_frame_of_an_unknown_session_is_its_beginning() {
+    fn first_frame_sets_unknown_position() {
         let mut delivery = Delivery {
             last: None,
             epoch: None,

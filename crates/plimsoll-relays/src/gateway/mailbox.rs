@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_mailbox_keeps_its_bound_and_reports_it() {
+    fn full_mailbox_reports_loss() {
         let mailbox = Mailbox::new(2 * (4 + size_of::<Bytes>()) + 3);
         for _ in 0..1000 {
             mailbox.message(&Bytes::from_static(b"1234"));
@@ -168,7 +168,7 @@ mod tests {
 
     /// What the bus was read with is not held by what waits.
     #[test]
-    fn frames_that_wait_hold_nothing_but_themselves() {
+    fn queued_frames_release_read_buffer() {
         let mailbox = Mailbox::new(1 << 20);
         let read = Bytes::from(vec![b'x'; 16 << 10]);
         for at in 0..100 {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_order_to_close_stands() {
+    fn first_close_code_wins() {
         let mailbox = Mailbox::new(10);
         mailbox.close(4001);
         mailbox.close(1012);

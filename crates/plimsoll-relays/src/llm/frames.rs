@@ -103,7 +103,7 @@ mod tests {
     use serde_json::Value;
 
     #[test]
-    fn the_default_text_has_the_eighteen_tokens_of_the_reference_stack() {
+    fn default_text_has_eighteen_tokens() {
         let text = Text::new(crate::llm::RESPONSE_TEXT, None);
         assert_eq!(text.len(), 18);
         let joined: String = text
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_json_whatever_the_text() {
+    fn any_text_yields_valid_json() {
         let text = Text::new("a\"b \\ \u{1f6a2}", Some(5));
         let begun = Reached { epoch: 7, last: 19 };
         for index in 0..5 {

@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prompts_are_counted_in_whatever_form_they_come() {
+    fn prompts_are_counted_in_every_form() {
         for (json, count) in [
             (r#""What does it show?""#, 4),
             (

@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_files_say_what_is_right() {
+    fn config_errors_suggest_fix() {
         let route = "[[route]]\nname = \"a\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
         assert!(Config::read(route).is_ok());
         let two = |a: &str, to: &str, b: &str, on: &str| {

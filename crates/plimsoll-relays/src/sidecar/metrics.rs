@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_that_is_gone_leaves_nothing() {
+    fn removed_route_leaves_no_metrics() {
         let metrics = Metrics::new();
         for route in ["a", "b"] {
             metrics.route(route).requests.inc();

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_looked_up_and_failures_keep_what_was_known() {
+    fn failed_lookups_keep_known_addresses() {
         let upstreams = [
             "localhost:7".parse().unwrap(),
             "127.0.0.1:8".parse().unwrap(),

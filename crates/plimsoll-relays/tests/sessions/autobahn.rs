@@ -137,7 +137,7 @@ fn report(dir: &Path) -> Report {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn autobahn_finds_the_gateway_in_order() {
+async fn gateway_passes_autobahn_suite() {
     in_order(the_gateway).await;
 }
 
@@ -168,7 +168,7 @@ async fn the_gateway(cases: &[String]) -> Option<Report> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn autobahn_finds_the_client_in_order() {
+async fn client_passes_autobahn_suite() {
     in_order(the_client).await;
 }
 

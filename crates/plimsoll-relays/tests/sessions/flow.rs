@@ -12,7 +12,7 @@ use crate::client::{Came, Client, LIMIT, http, numbers, post};
 use crate::stack::{Stack, quick};
 
 #[tokio::test]
-async fn a_session_of_three_queries_numbers_every_frame_once() {
+async fn frame_numbers_continue_across_queries() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let mut client = Client::open(stack.gateway.address, &session, &token, "")
@@ -49,7 +49,7 @@ async fn a_session_of_three_queries_numbers_every_frame_once() {
 }
 
 #[tokio::test]
-async fn a_run_can_be_cancelled_and_a_missing_listener_is_reported() {
+async fn cancel_ends_run_or_reports_error() {
     let slow = LlmOptions {
         token_delay: Duration::from_millis(200),
         ..LlmOptions::default()
@@ -75,7 +75,7 @@ async fn a_run_can_be_cancelled_and_a_missing_listener_is_reported() {
 }
 
 #[tokio::test]
-async fn a_new_socket_takes_over_and_the_old_ones_end_does_not_silence_it() {
+async fn new_socket_receives_after_takeover() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let gateway = stack.gateway.address;
@@ -97,7 +97,7 @@ async fn a_new_socket_takes_over_and_the_old_ones_end_does_not_silence_it() {
 }
 
 #[tokio::test]
-async fn silent_clients_are_closed_and_living_ones_are_not() {
+async fn only_unresponsive_clients_are_closed() {
     let options = GatewayOptions {
         ping_interval: Duration::from_millis(500),
         ping_timeout: Duration::from_secs(5),
@@ -138,7 +138,7 @@ async fn until_no_client_is_there(stack: &Stack) {
 }
 
 #[tokio::test]
-async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
+async fn non_reading_client_is_closed() {
     let options = GatewayOptions {
         ping_interval: Duration::from_millis(100),
         ping_timeout: Duration::from_millis(800),
@@ -167,7 +167,7 @@ async fn a_client_that_never_reads_costs_no_memory_and_is_closed() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_gets_every_frame_from_the_log() {
+async fn slow_reader_catches_up_from_log() {
     let options = GatewayOptions {
         max_queue: 4096,
         ..GatewayOptions::default()
@@ -195,7 +195,7 @@ async fn a_slow_reader_gets_every_frame_from_the_log() {
 }
 
 #[tokio::test]
-async fn stopping_sends_1012_to_every_client() {
+async fn shutdown_closes_clients_with_1012() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut clients = Vec::new();
     for _ in 0..20 {
@@ -217,7 +217,7 @@ async fn stopping_sends_1012_to_every_client() {
 }
 
 #[tokio::test]
-async fn metrics_are_there_and_name_no_session() {
+async fn metrics_contain_no_session_ids() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let mut client = Client::open(stack.gateway.address, &session, &token, "")
@@ -256,7 +256,7 @@ async fn metrics_are_there_and_name_no_session() {
 }
 
 #[tokio::test]
-async fn the_backend_reports_what_it_does_not_know() {
+async fn unknown_session_returns_404() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     assert_eq!(post(stack.api, "/session/none/run").await.0, 404);
     assert_eq!(post(stack.api, "/session/a:b/run").await.0, 404);
@@ -287,7 +287,7 @@ async fn flood(client: &mut Client, ping: &[u8]) -> usize {
 }
 
 #[tokio::test]
-async fn a_client_that_pings_and_reads_nothing_is_closed_and_counted() {
+async fn non_reading_pinger_is_closed() {
     let options = GatewayOptions {
         ping_interval: Duration::from_millis(100),
         ping_timeout: Duration::from_secs(4),
@@ -310,7 +310,7 @@ async fn a_client_that_pings_and_reads_nothing_is_closed_and_counted() {
 }
 
 #[tokio::test]
-async fn a_client_that_pings_and_reads_nothing_is_not_read_either_until_it_does() {
+async fn reading_pauses_while_pongs_pile_up() {
     let patient = GatewayOptions {
         ping_interval: Duration::from_secs(600),
         ping_timeout: Duration::from_secs(600),

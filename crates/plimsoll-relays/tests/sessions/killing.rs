@@ -114,7 +114,7 @@ pub(crate) async fn whole_despite(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sockets_killed_by_the_hundred_cost_no_token() {
+async fn killed_sockets_lose_no_tokens() {
     let slow = LlmOptions {
         token_delay: Duration::from_millis(25),
         ..LlmOptions::default()
@@ -130,7 +130,7 @@ async fn sockets_killed_by_the_hundred_cost_no_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_redis_killed_again_and_again_cost_no_token() {
+async fn killed_redis_connections_lose_no_tokens() {
     let server = Server::start();
     let to = SocketAddr::from(([127, 0, 0, 1], server.port));
     let killer = Killer::start(to, Duration::from_millis(200)).await;

@@ -60,7 +60,7 @@ async fn each_query_has_a_socket_of_its_own(stack: &Stack, gateways: &[SocketAdd
 }
 
 #[tokio::test]
-async fn a_socket_that_comes_after_the_run_gets_all_of_it() {
+async fn late_socket_gets_whole_run() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let gateway = [stack.gateway.address];
     each_query_has_a_socket_of_its_own(&stack, &gateway, false).await;
@@ -69,7 +69,7 @@ async fn a_socket_that_comes_after_the_run_gets_all_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_redis_gateways_know_where_the_others_stopped() {
+async fn redis_gateways_share_delivery_position() {
     let server = Server::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let other = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
@@ -79,7 +79,7 @@ async fn over_redis_gateways_know_where_the_others_stopped() {
 }
 
 #[tokio::test]
-async fn a_socket_that_takes_over_goes_on_where_the_old_one_stopped() {
+async fn new_socket_resumes_at_old_position() {
     let slow = LlmOptions {
         token_delay: Duration::from_millis(5),
         tokens: Some(300),
@@ -113,7 +113,7 @@ async fn a_socket_that_takes_over_goes_on_where_the_old_one_stopped() {
 }
 
 #[tokio::test]
-async fn what_no_log_has_is_passed_on_and_what_is_gone_is_counted() {
+async fn unlogged_frames_pass_and_gaps_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
     let stack = Stack::on(bus, quick(), GatewayOptions::default());
     // A backend that only publishes: the bus knows nothing of its sessions.

@@ -34,7 +34,7 @@ async fn until_leaving(of: SocketAddr) {
 }
 
 #[tokio::test]
-async fn a_lame_duck_serves_who_comes_and_sends_away_who_asks() {
+async fn lame_duck_still_serves_clients() {
     let bus = Bus::embedded(Duration::from_secs(60));
     let mut api = Api::start(
         &bus,
@@ -116,7 +116,7 @@ fn finish(frames: &[Value]) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_that_outlast_their_backend_are_carried_on_by_another() {
+async fn unfinished_runs_move_to_another_backend() {
     let server = Server::start();
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let first = Api::start(&server.bus().await, long());
@@ -150,7 +150,7 @@ async fn runs_that_outlast_their_backend_are_carried_on_by_another() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_that_no_backend_can_carry_on_end_with_an_error_and_leave_no_lock() {
+async fn orphaned_runs_fail_and_release_lock() {
     let server = Server::start();
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let only = Api::start(&server.bus().await, long());
@@ -175,7 +175,7 @@ async fn runs_that_no_backend_can_carry_on_end_with_an_error_and_leave_no_lock()
 }
 
 #[tokio::test]
-async fn requests_that_do_not_arrive_are_not_waited_for() {
+async fn incomplete_requests_time_out() {
     let slow = Duration::from_millis(300);
     let options = GatewayOptions {
         request_timeout: slow,

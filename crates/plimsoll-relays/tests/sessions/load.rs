@@ -152,7 +152,7 @@ pub(crate) fn of(record: &StageRecord, count: Count) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_token_of_every_session_arrives_once() {
+async fn every_token_arrives_exactly_once() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let record = Loading::closed(50, 4)
         .carry_out(stack.api, stack.gateway.address)
@@ -190,7 +190,7 @@ async fn sessions_arrive_at_a_rate() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_that_arrive_pause_between_their_queries() {
+async fn open_sessions_pause_between_queries() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut loading = Loading::closed(0, 3);
     loading.rate = Some(5.0);
@@ -206,7 +206,7 @@ async fn sessions_that_arrive_pause_between_their_queries() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_socket_that_is_elsewhere_is_not_tried_again() {
+async fn socket_404_is_not_retried() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut loading = Loading::closed(3, 2);
     loading.reconnect_pause = Duration::from_secs(60);
@@ -220,7 +220,7 @@ async fn a_socket_that_is_elsewhere_is_not_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gateway_that_goes_away_costs_reconnects_and_no_token() {
+async fn gateway_shutdown_loses_no_tokens() {
     let slow = LlmOptions {
         token_delay: Duration::from_millis(50),
         ..LlmOptions::default()
@@ -398,7 +398,7 @@ const BARE_DONE: &str = r#"{"type":"done","content":""}"#;
 const DONE: &str = r#"{"type":"done","content":"","seq":4,"run":1,"tokens":3,"finish":"stop"}"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loses_tokens_is_not_called_a_success() {
+async fn lost_tokens_fail_query() {
     type Expected = (Outcome, u64, u64, u64);
     let cases: &[(&'static [&'static str], Expected)] = &[
         (&[ONE, TWO, THREE, DONE], (Outcome::Ok, 0, 0, 0)),
@@ -457,7 +457,7 @@ async fn a_server_that_loses_tokens_is_not_called_a_success() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_are_held_to_what_the_plan_expects_where_the_service_announces_nothing() {
+async fn expect_tokens_applies_without_announced_count() {
     for (run, expected, outcome, missing) in [
         ("{}", None, Outcome::Ok, 0),
         ("{}", Some(2), Outcome::Ok, 0),
@@ -489,7 +489,7 @@ async fn tokens_are_held_to_what_the_plan_expects_where_the_service_announces_no
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_is_not_closed_is_no_success() {
+async fn failed_close_fails_session() {
     for close in [Close::Refused, Close::Unanswered, Close::CutOff] {
         let server = serve_with("{}", First::Answer, &[BARE, BARE_DONE], close).await;
         let mut loading = Loading::closed(1, 2);
@@ -507,7 +507,7 @@ async fn a_session_that_is_not_closed_is_no_success() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_can_not_begin_fails_every_query_of_its_session() {
+async fn failed_session_start_fails_all_queries() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let refusing = TcpListener::bind("127.0.0.1:0")
         .await

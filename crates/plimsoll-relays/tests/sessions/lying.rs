@@ -106,7 +106,7 @@ async fn assert_bounded(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_of_a_lying_redis_are_bounded() {
+async fn malicious_redis_replies_are_bounded() {
     for lie in LIES {
         let liar = liar(lie, None);
         for (scheme, master) in [
@@ -122,7 +122,7 @@ async fn replies_of_a_lying_redis_are_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_of_a_lying_redis_over_tls_are_bounded() {
+async fn malicious_redis_replies_over_tls_are_bounded() {
     let (folder, config) = secured();
     let authorities = fs::read(folder.path().join("ca.crt")).unwrap();
     // A line without an end: one that is sent, and not only announced.

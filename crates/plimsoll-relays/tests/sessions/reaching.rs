@@ -106,7 +106,7 @@ impl Secured {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_tls_with_certificates_of_both_sides() {
+async fn sessions_run_over_mutual_tls() {
     let secured = Secured::new();
     let lines = secured.lines();
     let server = Server::configured(&format!("port 0\ntls-port PORT\n{lines}"));
@@ -133,7 +133,7 @@ async fn over_a_unix_socket() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_wrong_password_is_reported_at_once() {
+async fn redis_auth_error_is_immediate() {
     let server = Server::configured(
         "requirepass both\n\
          user plimsoll on >s/cret ~session:* &session* +@all\n\
@@ -187,12 +187,12 @@ fn slow() -> LlmOptions {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_follow_the_master_that_sentinel_names() {
+async fn sessions_follow_sentinel_failover() {
     failing_over(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sessions_follow_the_master_over_tls() {
+async fn sessions_follow_tls_sentinel_failover() {
     failing_over(Some(&Secured::new())).await;
 }
 
@@ -358,7 +358,7 @@ fn to_all(nodes: &[Server]) -> RedisAddress {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_has_sessions_on_all_of_its_nodes() {
+async fn cluster_uses_all_nodes_without_loss() {
     let mut nodes = cluster(String::new);
     let address = to_all(&nodes);
     let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
@@ -407,7 +407,7 @@ async fn a_cluster_over_tls() {
 
 /// Each node's slots go to the next one, a third of them at a time, while clients read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_that_move_while_sessions_run_cost_no_token() {
+async fn slot_migration_loses_no_tokens() {
     let nodes = cluster(String::new);
     let address = to_all(&nodes);
     let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());

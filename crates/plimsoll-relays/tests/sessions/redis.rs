@@ -118,7 +118,7 @@ impl Server {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sharded_channels_carry_the_same_sessions() {
+async fn sessions_run_over_sharded_channels() {
     let mut server = Server::start();
     let port = server.port;
     let sharded = async || {
@@ -165,7 +165,7 @@ impl Drop for Server {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn backends_and_gateways_of_their_own_share_one_redis() {
+async fn separate_gateways_share_one_redis() {
     let server = Server::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     // Another gateway with its own connections.
@@ -204,7 +204,7 @@ async fn backends_and_gateways_of_their_own_share_one_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_backend_is_gone_is_taken_over() {
+async fn dead_backend_run_is_taken_over() {
     let server = Server::start();
     let (dead, alive) = (server.bus().await, server.bus().await);
     struct Nothing;
@@ -236,7 +236,7 @@ async fn a_run_whose_backend_is_gone_is_taken_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
+async fn redis_crash_loses_no_tokens() {
     let mut server = Server::start();
     let slow = LlmOptions {
         token_delay: Duration::from_millis(60),
@@ -268,7 +268,7 @@ async fn redis_killed_and_restarted_loses_no_token_of_a_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_stands_still_for_a_while_loses_no_token() {
+async fn redis_stall_loses_no_tokens() {
     let server = Server::start();
     let slow = LlmOptions {
         token_delay: Duration::from_millis(30),
@@ -290,7 +290,7 @@ async fn redis_that_stands_still_for_a_while_loses_no_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_sessions_that_are_known_are_restored_in_an_empty_redis() {
+async fn empty_redis_gets_known_sessions_back() {
     let mut server = Server::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());

@@ -9,7 +9,7 @@ use crate::client::{Client, http, upgrade};
 use crate::stack::{SECRET, Stack, quick};
 
 #[tokio::test]
-async fn tokens_are_checked_before_the_upgrade() {
+async fn token_is_checked_before_upgrade() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let gateway = stack.gateway.address;
@@ -140,7 +140,7 @@ async fn malformed_requests_get_their_status() {
 }
 
 #[tokio::test]
-async fn an_overloaded_gateway_answers_when_to_come_back() {
+async fn full_gateway_returns_retry_after() {
     let options = GatewayOptions {
         max_sessions: 1,
         ..GatewayOptions::default()
@@ -157,7 +157,7 @@ async fn an_overloaded_gateway_answers_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn frames_that_break_the_protocol_get_their_close_code() {
+async fn protocol_violations_get_close_code() {
     let options = GatewayOptions {
         max_message: 1000,
         ..GatewayOptions::default()

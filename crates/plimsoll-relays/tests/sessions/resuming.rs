@@ -9,7 +9,7 @@ use crate::client::{Came, Client, numbers};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 #[tokio::test]
-async fn a_client_goes_on_where_it_was() {
+async fn client_resumes_after_last_frame() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     stack.run(&session).await;
@@ -68,7 +68,7 @@ async fn a_client_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_stops_closes_its_sessions_one_after_another() {
+async fn gateway_shutdown_staggers_session_closes() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..20 {
@@ -135,7 +135,7 @@ async fn read_with_cuts(
 }
 
 #[tokio::test]
-async fn hundreds_of_cuts_on_both_sides_lose_and_double_nothing() {
+async fn disconnects_lose_and_duplicate_nothing() {
     let llm = LlmOptions {
         token_delay: Duration::from_millis(3),
         tokens: Some(99),

@@ -69,7 +69,7 @@ fn two_upstreams(protocol: &str, first: SocketAddr, second: SocketAddr) -> Strin
 }
 
 #[test]
-fn calls_are_balanced_over_all_upstreams() {
+fn calls_are_balanced_across_upstreams() {
     let services = [bolt_service(), bolt_service()];
     for service in &services {
         service.read.send(()).unwrap();
@@ -93,7 +93,7 @@ fn calls_are_balanced_over_all_upstreams() {
 }
 
 #[test]
-fn a_dead_upstream_beside_a_good_one_costs_no_call() {
+fn calls_avoid_dead_upstream() {
     let good = bolt_service();
     good.read.send(()).unwrap();
     for _ in 0..8 {
@@ -111,7 +111,7 @@ fn a_dead_upstream_beside_a_good_one_costs_no_call() {
 }
 
 #[test]
-fn an_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
+fn stalled_upstream_delays_without_failing() {
     const CALLERS: u32 = 100;
     let content = vec![b'x'; 64 << 10];
     let service = bolt_service();
@@ -140,7 +140,7 @@ fn an_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
 }
 
 #[test]
-fn a_grpc_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
+fn stalled_grpc_upstream_delays_without_failing() {
     const CALLERS: usize = 100;
     const LENGTH: usize = 60_000;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -183,7 +183,7 @@ fn a_grpc_upstream_that_does_not_read_holds_calls_up_and_fails_none() {
 }
 
 #[test]
-fn a_client_that_has_sent_all_still_gets_its_answers() {
+fn half_closed_client_gets_responses() {
     let service = bolt_service();
     let (relay, outside) = sidecar(&route("bolt", service.address, ""));
     let mut client = Client::connect(outside);
@@ -206,7 +206,7 @@ fn a_client_that_has_sent_all_still_gets_its_answers() {
 }
 
 #[test]
-fn a_client_that_has_sent_all_and_is_refused_is_let_go() {
+fn half_closed_client_closes_after_error() {
     let dead = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = dead.local_addr().unwrap();
     drop(dead);
@@ -224,7 +224,7 @@ fn a_client_that_has_sent_all_and_is_refused_is_let_go() {
 }
 
 #[test]
-fn a_connection_goes_to_an_upstream_that_can_be_reached() {
+fn connection_goes_to_reachable_upstream() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = folder.path().join("nobody");
     let (relay, outside) = sidecar(&format!(

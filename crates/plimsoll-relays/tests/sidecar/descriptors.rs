@@ -55,8 +55,8 @@ pub(crate) async fn bus_lacks(redis: &str, lack: &str) {
 }
 
 #[test]
-fn a_relay_without_descriptors_names_its_own_lack() {
-    let test = "descriptors::a_relay_without_descriptors_names_its_own_lack";
+fn descriptor_exhaustion_is_reported_local() {
+    let test = "descriptors::descriptor_exhaustion_is_reported_local";
     if is_run_by_itself(test, as_it_is()) {
         return;
     }
@@ -139,8 +139,8 @@ fn a_relay_without_descriptors_names_its_own_lack() {
 }
 
 #[test]
-fn a_relay_without_descriptors_does_not_blame_a_name() {
-    let test = "descriptors::a_relay_without_descriptors_does_not_blame_a_name";
+fn descriptor_exhaustion_is_no_lookup_failure() {
+    let test = "descriptors::descriptor_exhaustion_is_no_lookup_failure";
     if is_run_by_itself(test, as_it_is()) {
         return;
     }

@@ -42,7 +42,7 @@ fn service(streams: u32) -> SocketAddr {
 }
 
 #[test]
-fn streams_beyond_what_was_advertised_are_refused() {
+fn streams_over_limit_are_refused() {
     let (relay, outside) = sidecar(&route("grpc", service(100), "max_streams = 2"));
     let mut client = client(outside);
     for stream in [1, 3, 5] {
@@ -65,7 +65,7 @@ fn streams_beyond_what_was_advertised_are_refused() {
 }
 
 #[test]
-fn calls_of_header_fields_alone_leave_room_for_others() {
+fn headers_only_calls_starve_nobody() {
     let (relay, outside) = sidecar(&route("grpc", service(4), ""));
     let mut greedy = client(outside);
     for stream in (1..600).step_by(2) {
@@ -94,7 +94,7 @@ fn calls_of_header_fields_alone_leave_room_for_others() {
 }
 
 #[test]
-fn a_call_that_stays_half_open_ends() {
+fn headers_only_call_times_out() {
     let settings = "request_timeout = \"150ms\"";
     let (relay, outside) = sidecar(&route("grpc", service(100), settings));
     let mut client = client(outside);
@@ -117,7 +117,7 @@ fn a_call_that_stays_half_open_ends() {
 }
 
 #[test]
-fn a_client_that_resets_all_that_it_calls_is_sent_away_alone() {
+fn rapid_reset_disconnects_only_offender() {
     let (relay, outside) = sidecar(&route("grpc", service(100), "max_streams = 50"));
     let mut stormy = client(outside);
     let mut calm = client(outside);

@@ -29,7 +29,7 @@ fn service() -> SocketAddr {
 const DELAY: Duration = Duration::from_millis(150);
 
 #[test]
-fn calls_are_delayed_and_come_to_no_harm() {
+fn delay_fault_loses_no_calls() {
     let fault = "fault = { delay = \"150ms\" }";
     let (relay, outside) = sidecar(&route("bolt", echo_server(), fault));
     let mut client = Client::connect(outside);
@@ -68,7 +68,7 @@ fn calls_are_delayed_and_come_to_no_harm() {
 }
 
 #[test]
-fn calls_are_aborted_in_the_share_that_was_asked_for() {
+fn abort_fault_hits_configured_share() {
     let all = "fault = { abort_share = 1.0 }";
     let half = "fault = { abort_share = 0.5 }";
     let (relay, outside) = sidecar(&route("bolt", echo_server(), half));
@@ -106,7 +106,7 @@ fn calls_are_aborted_in_the_share_that_was_asked_for() {
 }
 
 #[test]
-fn frames_pass_up_to_the_length_that_the_file_sets() {
+fn frames_pass_up_to_max_frame() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = listener.local_addr().unwrap();
     // Above what frames may have where the file says nothing.
@@ -140,7 +140,7 @@ fn frames_pass_up_to_the_length_that_the_file_sets() {
 }
 
 #[test]
-fn a_frame_above_the_limit_costs_its_own_call_and_no_other() {
+fn oversized_frame_fails_only_own_call() {
     let codec_exception = Status::CodecException.number();
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
     for form in [Form::V1, Form::V2, Form::V2_CRC] {

@@ -36,7 +36,7 @@ fn echo_server() -> SocketAddr {
 }
 
 #[test]
-fn every_kind_of_call_passes_through_one_sidecar_and_two() {
+fn call_types_pass_one_or_two_sidecars() {
     let folder = certificates();
     let tls = |key, who| files(key, folder.path(), who);
     let upstream = echo_server();
@@ -86,7 +86,7 @@ fn every_kind_of_call_passes_through_one_sidecar_and_two() {
 }
 
 #[test]
-fn streams_are_renumbered_and_frames_pass_as_they_come() {
+fn streams_renumbered_and_frames_forwarded_immediately() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     let (mut a, mut b) = (client(outside), client(outside));
@@ -154,7 +154,7 @@ fn streams_are_renumbered_and_frames_pass_as_they_come() {
 }
 
 #[test]
-fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
+fn slow_reader_delays_only_own_call() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     // A window of its own for each stream, that is not opened.
@@ -200,7 +200,7 @@ fn a_reader_that_is_slow_holds_up_its_own_call_alone() {
 }
 
 #[test]
-fn an_upstream_that_dies_or_is_full_is_reported_in_grpcs_terms() {
+fn upstream_failure_or_overload_returns_unavailable() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, "max_in_flight = 2"));
     let mut client = client(outside);
@@ -259,7 +259,7 @@ fn an_upstream_that_dies_or_is_full_is_reported_in_grpcs_terms() {
 }
 
 #[test]
-fn calls_that_an_upstream_takes_no_more_wait_or_go_elsewhere() {
+fn stream_limit_queues_and_goaway_moves_calls() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     let mut client = client(outside);
@@ -302,7 +302,7 @@ fn calls_that_an_upstream_takes_no_more_wait_or_go_elsewhere() {
 }
 
 #[test]
-fn time_that_is_over_and_silence_are_noticed() {
+fn deadlines_expire_and_idle_upstreams_pinged() {
     let (listener, address) = listener();
     let more = "timeout = \"400ms\"\nheartbeat = \"200ms\"";
     let (relay, outside) = sidecar(&route("grpc", address, more));
@@ -329,7 +329,7 @@ fn time_that_is_over_and_silence_are_noticed() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_its_calls_along() {
+fn client_disconnect_resets_upstream_calls() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     let mut one = client(outside);
@@ -370,7 +370,7 @@ fn a_client_that_leaves_takes_its_calls_along() {
 }
 
 #[test]
-fn a_sidecar_that_stops_lets_calls_end() {
+fn sidecar_shutdown_drains_calls() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     let mut client = client(outside);

@@ -120,7 +120,7 @@ fn request(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
 }
 
 #[test]
-fn many_clients_share_few_connections_through_two_sidecars_and_mutual_tls() {
+fn clients_share_connections_through_mtls_sidecars() {
     let folder = certificates();
     let tls = |key, who| files(key, folder.path(), who);
     let (server, middle) = sidecar(&route("bolt", echo_server(), &tls("listen_tls", "server")));
@@ -173,7 +173,7 @@ fn many_clients_share_few_connections_through_two_sidecars_and_mutual_tls() {
 }
 
 #[test]
-fn malformed_bolt_requests_end_their_own_connection() {
+fn malformed_requests_close_only_own_connection() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
     let mut good = Client::connect(outside);
     let long = vec![b'a'; 40_000];
@@ -218,7 +218,7 @@ fn malformed_bolt_requests_end_their_own_connection() {
 }
 
 #[test]
-fn what_an_upstream_does_to_its_calls_is_answered_and_counted() {
+fn upstream_failures_answered_and_counted() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
     let (relay, outside) = sidecar(&route("bolt", address, "max_in_flight = 2"));
@@ -265,7 +265,7 @@ fn what_an_upstream_does_to_its_calls_is_answered_and_counted() {
 }
 
 #[test]
-fn garbage_closes_its_own_connection_alone() {
+fn malformed_frames_close_only_own_connection() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
     let mut good = Client::connect(outside);
     let negative = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\xff\xff\xff\xff";
@@ -291,7 +291,7 @@ fn garbage_closes_its_own_connection_alone() {
 }
 
 #[test]
-fn slow_bytes_and_ids_used_twice_are_answered_all_the_same() {
+fn slow_bytes_and_duplicate_ids_answered() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
     let mut client = Client::connect(outside);
     client.stream.set_nodelay(true).unwrap();
@@ -314,7 +314,7 @@ fn slow_bytes_and_ids_used_twice_are_answered_all_the_same() {
 }
 
 #[test]
-fn a_pipe_carries_bytes_both_ways_and_passes_each_end_on() {
+fn tcp_route_forwards_half_close() {
     let folder = certificates();
     let tls = |key, who| files(key, folder.path(), who);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -363,7 +363,7 @@ fn a_pipe_carries_bytes_both_ways_and_passes_each_end_on() {
 }
 
 #[test]
-fn certificates_are_read_again_and_half_written_ones_are_not_used() {
+fn certificates_reload_unless_partially_written() {
     let (old, new) = (certificates(), certificates());
     let listen = files("listen_tls", old.path(), "server");
     let (server, middle) = sidecar(&route("bolt", echo_server(), &listen));
@@ -397,7 +397,7 @@ fn certificates_are_read_again_and_half_written_ones_are_not_used() {
 }
 
 #[test]
-fn a_request_for_the_admin_page_may_come_in_pieces() {
+fn admin_request_may_be_split() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));
@@ -415,7 +415,7 @@ fn a_request_for_the_admin_page_may_come_in_pieces() {
 }
 
 #[test]
-fn metrics_are_served_on_the_admin_address() {
+fn admin_address_serves_metrics() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));

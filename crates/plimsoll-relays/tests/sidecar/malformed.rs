@@ -149,7 +149,7 @@ fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
 }
 
 #[test]
-fn malformed_requests_never_reach_an_upstream() {
+fn malformed_requests_never_reach_upstream() {
     let (upstream, told) = recorder();
     let (relay, outside) = sidecar(&route("grpc", upstream, ""));
     let mut passed = Vec::new();
@@ -177,7 +177,7 @@ fn malformed_requests_never_reach_an_upstream() {
 }
 
 #[test]
-fn malformed_requests_harm_no_other_caller() {
+fn malformed_requests_leave_other_callers_unaffected() {
     before_each_upstream(|outside, path| {
         let mut good = Good::new(outside, path);
         for (place, shape) in shapes(path).iter().enumerate() {
@@ -267,7 +267,7 @@ const PATTERNS: [Pattern; 9] = [
 ];
 
 #[test]
-fn resets_of_a_client_that_reconnects_harm_no_other_caller() {
+fn repeated_resets_leave_other_callers_unaffected() {
     before_each_upstream(|outside, path| {
         let fields = block(&request(path));
         let mut good = Good::new(outside, path);
@@ -296,7 +296,7 @@ fn resets_of_a_client_that_reconnects_harm_no_other_caller() {
 }
 
 #[test]
-fn calls_that_end_by_their_deadline_harm_no_other_caller() {
+fn expired_deadlines_leave_other_callers_unaffected() {
     before_each_upstream(|outside, path| {
         let mut fields = request(path);
         fields.push((b"grpc-timeout".to_vec(), b"1m".to_vec()));
@@ -362,7 +362,7 @@ fn fragile() -> SocketAddr {
 }
 
 #[test]
-fn calls_that_end_an_upstream_connection_go_alone() {
+fn poison_calls_get_own_connection() {
     let (relay, outside) = sidecar(&route("grpc", fragile(), ""));
     let (mut good, mut bad) = (Good::new(outside, ECHO), client(outside));
     let mut poison = request(ECHO);

@@ -101,7 +101,7 @@ fn counter(relay: &Sidecar, name: &str) -> u64 {
 }
 
 #[test]
-fn malformed_frames_are_charged_to_their_address() {
+fn malformed_frames_charged_to_client_address() {
     let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
     let mut good = client_from(GOOD, outside);
     call(&mut good, 0);
@@ -148,7 +148,7 @@ fn malformed_frames_are_charged_to_their_address() {
 }
 
 #[test]
-fn isolated_clients_beyond_the_limit_share_and_are_served() {
+fn excess_isolated_clients_share_connections() {
     let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
     let bad = "198.51.100.7";
     poison(bad, outside, false, &relay);
@@ -187,7 +187,7 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
 }
 
 #[test]
-fn requests_that_end_an_upstream_connection_go_alone() {
+fn poison_requests_get_own_connection() {
     for oneway in [false, true] {
         let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
         let mut good = client_from(GOOD, outside);
@@ -240,7 +240,7 @@ fn answer_badly(frame: Frame<'_>, out: &mut Vec<u8>) -> Option<()> {
 }
 
 #[test]
-fn malformed_header_maps_of_answers_are_not_forwarded() {
+fn malformed_response_headers_are_not_forwarded() {
     let (relay, outside) = sidecar(&route("bolt", upstream(answer_badly), ""));
     let mut good = Client::connect(outside);
     let mut expected = 0;

@@ -30,8 +30,8 @@ fn from_elsewhere(source: &str, to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_relay_without_ports_names_its_own_lack() {
-    let test = "ports::a_relay_without_ports_names_its_own_lack";
+fn port_exhaustion_is_reported_local() {
+    let test = "ports::port_exhaustion_is_reported_local";
     if is_run_by_itself(test, with_a_network()) {
         return;
     }

@@ -56,7 +56,7 @@ fn call(client: &mut Client, id: u32) -> u16 {
 }
 
 #[test]
-fn routes_come_and_go_and_calls_in_flight_stay() {
+fn route_changes_drop_no_calls() {
     let upstream = TcpListener::bind(ANY).unwrap();
     let slow = upstream.local_addr().unwrap();
     let admin = "admin = \"127.0.0.1:0\"\nworkers = 2\n";
@@ -102,7 +102,7 @@ fn routes_come_and_go_and_calls_in_flight_stay() {
 }
 
 #[test]
-fn a_route_that_changes_keeps_its_clients() {
+fn changed_route_keeps_its_clients() {
     let upstream = TcpListener::bind(ANY).unwrap();
     let before = one("r", "bolt", ANY, upstream.local_addr().unwrap(), "");
     let (relay, outside) = sidecar(&before);
@@ -140,7 +140,7 @@ fn a_route_that_changes_keeps_its_clients() {
 }
 
 #[test]
-fn clients_of_http2_get_goaway_and_their_calls_end() {
+fn removed_route_sends_goaway_and_drains() {
     let listener = TcpListener::bind(ANY).unwrap();
     let upstream = listener.local_addr().unwrap();
     let kept = one("kept", "tcp", ANY, upstream, "");
@@ -164,7 +164,7 @@ fn clients_of_http2_get_goaway_and_their_calls_end() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_changes_nothing_and_is_reported() {
+fn invalid_reload_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let head = format!("access_log = {log:?}\n");
@@ -208,7 +208,7 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_reported() {
 }
 
 #[test]
-fn the_access_log_is_opened_anew() {
+fn reload_reopens_access_log() {
     let folder = tempfile::tempdir().unwrap();
     let (log, old) = (folder.path().join("log"), folder.path().join("log.1"));
     let text = format!(
@@ -233,7 +233,7 @@ fn the_access_log_is_opened_anew() {
 }
 
 #[test]
-fn a_reload_that_fails_leaves_no_route_on_the_admin_page() {
+fn failed_reload_adds_no_metrics() {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n{}",
         one("r", "bolt", ANY, echo_server(), "")

@@ -72,7 +72,7 @@ pub(crate) fn before_two_servers() -> (Sidecar, SocketAddr, SocketAddr) {
 }
 
 #[test]
-fn a_name_is_looked_up_and_one_without_an_address_is_reported() {
+fn hostname_resolves_and_failures_are_counted() {
     let upstream = echo_server();
     let text = |names: &str| {
         format!(
@@ -104,7 +104,7 @@ fn a_name_is_looked_up_and_one_without_an_address_is_reported() {
 }
 
 #[test]
-fn an_upstream_that_fails_its_calls_is_left_out() {
+fn failing_upstream_is_ejected() {
     let ((silent, first), (good, second)) = (listener(), listener());
     service(silent, false);
     service(good, true);
@@ -135,7 +135,7 @@ fn an_upstream_that_fails_its_calls_is_left_out() {
 }
 
 #[test]
-fn the_only_upstream_is_never_left_out() {
+fn only_upstream_is_never_ejected() {
     let (silent, port) = listener();
     service(silent, false);
     let (relay, outside) = sidecar(&format!(
@@ -153,7 +153,7 @@ fn the_only_upstream_is_never_left_out() {
 }
 
 #[test]
-fn the_access_log_has_a_line_for_every_call() {
+fn access_log_records_every_call() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("access.jsonl");
     let (good, port) = listener();
@@ -234,7 +234,7 @@ fn the_access_log_has_a_line_for_every_call() {
 }
 
 #[test]
-fn it_is_ready_while_every_route_has_an_upstream_that_is_alive() {
+fn ready_while_every_route_has_upstream() {
     let ((one, first), (two, second)) = (listener(), listener());
     let text = format!(
         "admin = \"127.0.0.1:0\"\n\
@@ -262,7 +262,7 @@ fn it_is_ready_while_every_route_has_an_upstream_that_is_alive() {
 }
 
 #[test]
-fn an_access_log_that_cannot_be_written_stops_the_start() {
+fn unwritable_access_log_prevents_startup() {
     let text = "access_log = \"/no/such/folder/log\"\n[[route]]\nname = \"r\"\nprotocol = \"tcp\"\n\
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
     let config = plimsoll_relays::sidecar::Config::read(text).unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_were_given_up_are_no_errors() {
+    fn abandoned_calls_are_not_errors() {
         let mut record = StageRecord {
             not_started: 5,
             ..StageRecord::default()
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_has_no_more_columns_and_loses_nothing() {
+    fn long_run_columns_merge_losslessly() {
         let mut timeline = Timeline::default();
         for index in 0..5_000_u64 {
             let mut record = StageRecord {

@@ -170,7 +170,7 @@ mod tests {
 
     /// Nothing is known of rungs none of whose calls count: that is said, and not left out.
     #[test]
-    fn resolution_that_was_wanted_and_is_unknown_is_named() {
+    fn unknown_requested_resolution_is_reported() {
         let mut turns = TurnsRecord::of(&[], 0.05, 0, 1);
         let ladder = |turns| LadderRecord {
             slice_s: 5.0,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_nobody_has_is_not_asked_for() {
+    fn huge_time_is_not_estimated() {
         assert_eq!(needed(59.2), "needs about 60 s more (--budget)");
         assert_eq!(needed(1_000.0), "needs about 17 min more (--budget)");
         assert_eq!(needed(22_000.0), "needs about 7 h more (--budget)");

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_has_one_line_at_any_width_and_its_trace_id_is_whole() {
+    fn row_fits_width_with_whole_trace_id() {
         let trace_id = "0af7651916cd43dd8448eb211c80319c";
         let row = [
             "1.23 s",

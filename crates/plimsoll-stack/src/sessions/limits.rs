@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_reported_with_what_to_do() {
+    fn exceeded_limits_suggest_remedy() {
         let topology = |sessions, embedded| Topology {
             sessions,
             embedded,
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_found() {
+    fn occupied_port_is_detected() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(taken([("redis", address)]), Some(("redis", address)));

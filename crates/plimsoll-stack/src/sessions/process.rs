@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_process_that_was_started_is_ended() {
+    fn end_kills_only_started_process() {
         let dir = tempfile::tempdir().unwrap();
         let address = ([127, 0, 0, 1], 1).into();
         let mut command = Command::new("sleep");

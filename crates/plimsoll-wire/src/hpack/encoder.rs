@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_steady_block_is_an_index_a_field() {
+    fn steady_block_is_fully_indexed() {
         let mut encoder = Encoder::default();
         let first = encoder.encode(REQUEST);
         let steady = encoder.encode(REQUEST);
@@ -398,7 +398,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_peer_allows_it_decodes(sizes in prop::collection::vec(
+        fn request_decodes_with_any_table_size(sizes in prop::collection::vec(
             prop_oneof![Just(None), (0u32..600).prop_map(Some)], 1..40)) {
             let mut encoder = Encoder::default();
             let first = encoder.encode(REQUEST);
@@ -426,7 +426,7 @@ mod tests {
         }
 
         #[test]
-        fn any_lists_come_back_whatever_the_peer_allows(lists in prop::collection::vec((
+        fn lists_round_trip_any_table_size(lists in prop::collection::vec((
             prop::option::of(0u32..600),
             prop::collection::vec(
                 ("[a-z-]{1,12}", prop::collection::vec(any::<u8>(), 0..60), any::<bool>()),

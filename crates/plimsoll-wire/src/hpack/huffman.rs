@@ -261,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn what_decodes_encodes_to_the_same(code: Vec<u8>) {
+        fn decode_then_encode_is_identity(code: Vec<u8>) {
             let mut text = Vec::new();
             if decode(&code, &mut text).is_ok() {
                 let mut again = Vec::new();

@@ -56,7 +56,7 @@ fn response(status: u16, reason: &str, body: u64, closes: bool) -> Response {
 }
 
 #[test]
-fn answers_are_found_however_they_are_split() {
+fn responses_parse_in_every_split() {
     let bytes: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n\
         HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello\
         HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=1\r\nabc\r\nA \r\n0123456789\r\n00\r\nT: 1\r\nU:\r\n\r\n\
@@ -89,7 +89,7 @@ fn answers_are_found_however_they_are_split() {
 }
 
 #[test]
-fn a_malformed_line_is_that_wherever_the_connection_ends_in_it() {
+fn truncated_malformed_line_is_head_error() {
     let mut head = b"HTTP/1.1 200 OK\r\nX: ".to_vec();
     head.resize(1_500, b'x');
     head.extend_from_slice(b"\r\nBad\0");
@@ -106,7 +106,7 @@ fn a_malformed_line_is_that_wherever_the_connection_ends_in_it() {
 }
 
 #[test]
-fn what_is_cut_off_or_contradicts_itself_is_an_error() {
+fn truncated_or_contradictory_responses_fail() {
     let wrong_length = |text: &str| Http1Error::ContentLength(text.to_owned());
     let coding = |text: &str| Http1Error::TransferCoding(text.to_owned());
     for (bytes, error) in [
@@ -181,7 +181,7 @@ fn what_is_cut_off_or_contradicts_itself_is_an_error() {
 }
 
 #[test]
-fn heads_that_others_may_read_differently_are_refused() {
+fn ambiguous_response_heads_are_rejected() {
     for fields in [
         // Folded (RFC 9112, 5.2), a bare CR (2.2), a blank before the colon (5.1), a NUL.
         "X: a\r\n b",
@@ -288,7 +288,7 @@ fn nothing_goes_on_without_end() {
 }
 
 #[test]
-fn larger_trailers_are_taken_where_they_are_allowed() {
+fn trailers_accepted_up_to_limit() {
     let bytes = format!("0\r\nx: {}\r\ny: z\r\n\r\n", "y".repeat(70_000));
     for (max, is_over) in [(70_006, false), (70_007, true)] {
         for step in [1_000, bytes.len()] {
@@ -302,7 +302,7 @@ fn larger_trailers_are_taken_where_they_are_allowed() {
 }
 
 #[test]
-fn bodies_are_bounded_however_they_are_framed() {
+fn every_body_framing_is_bounded() {
     let too_long = (vec![], Err(Http1Error::BodyTooLong(4)));
     for (bytes, ends) in [
         (ok("Content-Length: 4", "four"), false),
@@ -328,7 +328,7 @@ fn bodies_are_bounded_however_they_are_framed() {
 }
 
 #[test]
-fn what_is_still_to_come_is_known() {
+fn remaining_body_bytes_are_known() {
     let mut responses = Responses::new(u64::MAX);
     for (bytes, left) in [
         (ok("Content-Length: 9", "abcd"), 5),
@@ -345,7 +345,7 @@ fn what_is_still_to_come_is_known() {
 }
 
 #[test]
-fn requests_are_read_in_every_split() {
+fn requests_parse_in_every_split() {
     let bytes: &[u8] =
         b"POST /a?b=c HTTP/1.1\r\nHost: x\r\nConnection: a\r\nCONNECTION: close , b\r\n\
         X-A: 1, 2\r\nx-a:3 \r\nContent-Length: 7\r\n\r\n{\"a\":1}";
@@ -385,7 +385,7 @@ fn requests_are_read_in_every_split() {
 }
 
 #[test]
-fn requests_that_others_may_read_differently_are_refused() {
+fn ambiguous_requests_are_rejected() {
     for (text, error) in [
         (
             "GET / HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -421,7 +421,7 @@ fn requests_that_others_may_read_differently_are_refused() {
 }
 
 #[test]
-fn what_is_written_is_read_as_it_was_meant() {
+fn written_messages_parse_as_intended() {
     let mut bytes = Vec::new();
     put_request(
         &mut bytes,

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_frames_are_taken_and_the_rest_is_left() {
+    fn only_complete_frames_are_taken() {
         let bytes = frames(&[3, 0, 20]);
         for end in 0..=bytes.len() {
             let whole = whole(&bytes[..end], 20).unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_completed_from_any_beginning_and_not_a_byte_further() {
+    fn partial_frame_is_completed_without_overreading() {
         let bytes = frames(&[20, 1]);
         for cut in 0..29 {
             for piece in [1, 9, 100] {

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_given_back_may_come_again() {
+    fn released_window_is_reusable() {
         let mut window = ReceiveWindow::new(100);
         window.take(3, 100).unwrap();
         let error = window.take(3, 1).unwrap_err();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_widened_by_what_is_given_back_next() {
+    fn widened_window_applies_on_update() {
         let mut window = ReceiveWindow::new(100);
         window.take(1, 50).unwrap();
         assert!(window.is_half_used());
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn acknowledged_settings_leave_what_was_sent_before() {
+    fn resize_keeps_bytes_in_use() {
         let mut window = ReceiveWindow::new(65_535);
         window.take(1, 20).unwrap();
         assert_eq!(window.resize(10), None);

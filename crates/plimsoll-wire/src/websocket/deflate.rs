@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_are_agreed_to_as_they_can_be_kept() {
+    fn only_supported_offers_are_accepted() {
         let plain = "permessage-deflate; server_no_context_takeover; client_no_context_takeover";
         let ten = format!("{plain}; server_max_window_bits=10");
         for (offers, answer) in [
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_to_what_was_offered() {
+    fn answer_must_match_offer() {
         let plain = "permessage-deflate; server_no_context_takeover";
         let bits = |answer: &str| Deflate::of_answer(answer).map(|agreed| agreed.window_bits);
         for (more, expected) in [
@@ -326,7 +326,7 @@ mod tests {
 
     /// RFC 7692 §7.2.3.1 to §7.2.3.4.
     #[test]
-    fn examples_of_the_rfc_are_inflated() {
+    fn rfc_7692_examples_inflate() {
         for compressed in [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],
             &[
@@ -349,7 +349,7 @@ mod tests {
 
     /// RFC 7692 §7.2.3.2: the second "Hello" refers to the first.
     #[test]
-    fn messages_that_refer_to_earlier_ones_are_inflated_in_their_context() {
+    fn context_takeover_messages_inflate() {
         let (first, second) = (
             [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00],
             [0xf2, 0x00, 0x11, 0x00, 0x00],
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_is_inflated_whatever_the_window_and_the_length() {
+    fn compression_round_trips_any_window() {
         let mut random = 1u64;
         let mut noise = Vec::new();
         for _ in 0..200_000 {
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_before_it_is_there() {
+    fn decompression_bomb_is_rejected_early() {
         let bomb = Deflate::agreed([NAME])
             .unwrap()
             .compressed(&vec![0; 64 << 20])

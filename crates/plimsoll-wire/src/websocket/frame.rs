@@ -244,7 +244,7 @@ mod tests {
 
     /// RFC 6455 §5.2: a length has as few bytes as it needs.
     #[test]
-    fn lengths_in_more_bytes_than_they_need_are_refused() {
+    fn non_minimal_lengths_are_rejected() {
         let of = |short: u8, length: &[u8]| FrameHead::parse(&[&[0x81, short], length].concat());
         let (two, eight) = (u16::to_be_bytes, u64::to_be_bytes);
         for (short, length) in [(126, &two(0)[..]), (126, &two(125)), (127, &eight(0xffff))] {
@@ -264,7 +264,7 @@ mod tests {
 
     /// RFC 7692 §7.2: RSV1, and then as any other frame.
     #[test]
-    fn a_compressed_message_is_masked_behind_what_is_there() {
+    fn compressed_message_is_masked_like_plain() {
         let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
         put_masked(&mut plain, Opcode::Text, [1, 2, 3, 4], b"Hello");
         put_compressed(&mut out, Opcode::Text, Some([1, 2, 3, 4]), b"Hello");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn close_reasons_are_cut_at_a_character() {
+    fn close_reason_truncates_between_characters() {
         let payload = close_payload(1000, &"é".repeat(100));
         assert_eq!(payload.len(), 2 + 122);
         assert!(std::str::from_utf8(&payload[2..]).is_ok());

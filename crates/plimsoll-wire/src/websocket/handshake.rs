@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_subprotocol_that_is_offered_has_to_be_taken() {
+    fn offered_subprotocol_must_be_selected() {
         const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
         let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
             Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n";
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_answer_opens_a_websocket() {
+    fn only_valid_upgrade_opens_websocket() {
         const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
         let whole = [
             ("Upgrade", "websocket"),
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn compression_is_agreed_where_it_was_offered_and_answered_so() {
+    fn compression_requires_offer_and_acceptance() {
         let answer = |extensions: &str, compression: bool| {
             let text = format!(
                 "HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\

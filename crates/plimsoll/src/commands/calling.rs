@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn load_without_numbers_has_ten_clients_for_ten_seconds() {
+    fn default_load_is_ten_clients_for_ten_seconds() {
         for entry in ENTRIES.iter().filter(|entry| !entry.schedules_itself) {
             let mut load = LoadSpec::default();
             let said = fill_in_clients(&mut load, entry).expect("a line");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn held_connections_have_ten_seconds_where_no_time_is_typed() {
+    fn hold_duration_defaults_to_ten_seconds() {
         let mut load = LoadSpec::default();
         assert_eq!(fill_in_clients(&mut load, entry("hold")), None);
         let said = fill_in_time(&mut load, entry("hold")).expect("a line");
@@ -180,7 +180,7 @@ mod tests {
 
     /// A half of a load is a mistake that planning reports, and not another load than was meant.
     #[test]
-    fn load_that_was_typed_in_part_is_left_alone() {
+    fn partial_load_gets_no_defaults() {
         let http = entry("http");
         for typed in [
             LoadSpec {

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_has_a_scheme_a_host_and_a_port() {
+    fn ready_url_requires_scheme_host_and_port() {
         let asked = |url: &str| Asked::parse(url).map(|asked| (asked.host, asked.path));
         let with = |host: &str, path: Option<&str>| Ok((host.to_owned(), path.map(str::to_owned)));
         assert_eq!(asked("http://[::1]:80"), with("[::1]:80", Some("/")));

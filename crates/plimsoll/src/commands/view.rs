@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_of_this_machine_are_answered() {
+    fn only_loopback_hosts_are_accepted() {
         for host in ["localhost", "localhost:8470", "127.0.0.1:1", "[::1]:8470"] {
             assert!(is_here(host), "{host}");
         }

@@ -15,7 +15,7 @@ fn environment(process: &[(&str, &str)], file: &[(&str, &str)]) -> Environment {
 }
 
 #[test]
-fn the_process_wins_over_aliases_and_they_over_the_file() {
+fn precedence_is_process_then_alias_then_file() {
     let value = |e: &Environment| {
         e.stand_in("PLIMSOLL_RATE", "grpc")
             .map(|f| (f.value, f.variable))
@@ -47,7 +47,7 @@ fn the_process_wins_over_aliases_and_they_over_the_file() {
 }
 
 #[test]
-fn files_do_not_run_commands_or_load_code() {
+fn env_file_cannot_run_commands_or_plugins() {
     let mut environment = Environment::default();
     let text = "PLIMSOLL_HEADER_FROM_COMMAND=\"a: touch x\"\nPLIMSOLL_CODEC=x.so\nPLIMSOLL_RATE=5/s\n\
                 SSLKEYLOGFILE=keys\nT_DURATION_SEC='5\nN_RPS=7\n";
@@ -91,7 +91,7 @@ fn files_do_not_run_commands_or_load_code() {
 }
 
 #[test]
-fn aliases_take_bare_numbers_and_units() {
+fn aliases_accept_bare_numbers_and_units() {
     let e = environment(
         &[
             ("T_DURATION_SEC", "30"),
@@ -110,7 +110,7 @@ fn aliases_take_bare_numbers_and_units() {
 }
 
 #[test]
-fn host_and_port_make_a_target_secured_where_there_is_a_ca() {
+fn host_and_port_with_ca_become_tls_target() {
     let target = |pairs: &[(&str, &str)]| {
         environment(pairs, &[])
             .stand_in("PLIMSOLL_TARGET", "grpc")
@@ -130,7 +130,7 @@ fn host_and_port_make_a_target_secured_where_there_is_a_ca() {
 }
 
 #[test]
-fn addresses_of_the_web_are_those_of_sessions() {
+fn http_urls_become_session_targets() {
     let value = |name: &str, url: &str, variable: &str, command: &str| {
         environment(&[(name, url)], &[])
             .stand_in(variable, command)
@@ -161,7 +161,7 @@ fn addresses_of_the_web_are_those_of_sessions() {
 }
 
 #[test]
-fn common_names_mean_something_to_sessions_alone() {
+fn generic_variables_apply_only_to_sessions() {
     for (name, typed, variable, meant) in [
         ("CLIENTS", "5", "PLIMSOLL_CLIENTS", "5"),
         ("QUERIES_PER_CLIENT", "3", "PLIMSOLL_QUERIES", "3"),
@@ -214,7 +214,7 @@ fn common_names_mean_something_to_sessions_alone() {
 }
 
 #[test]
-fn a_bare_host_and_port_are_the_gateways_alone() {
+fn bare_host_and_port_apply_only_to_gateway() {
     let listen = |pairs: &[(&str, &str)], command| {
         let found = environment(pairs, &[]).stand_in("PLIMSOLL_LISTEN", command);
         found.map(|f| f.value)

@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_over_by_its_conditions_and_ends_as_shard_0_does() {
+    fn job_outcome_follows_conditions_and_shard_zero() {
         let pod = |shard: u32, state: Value| {
             json!({"kind": "Pod",
                 "metadata": {"name": format!("p-{shard}"), "annotations":

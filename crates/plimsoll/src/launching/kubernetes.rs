@@ -448,7 +448,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_a_block_where_yaml_keeps_it() {
+    fn text_becomes_yaml_block_when_lossless() {
         assert_eq!(block(b"a\n\n b\n").as_deref(), Some("|2+\n    a\n\n     b"));
         assert_eq!(block(b"a").as_deref(), Some("|2-\n    a"));
         assert_eq!(block(b"a\n\n").as_deref(), Some("|2+\n    a\n"));
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_below_the_working_directory() {
+    fn paths_outside_working_directory_are_rejected() {
         assert_eq!(place(Path::new("./a/b.csv")).as_deref(), Some("a/b.csv"));
         for other in ["/a", "../a", "a/../b", "-", "."] {
             assert_eq!(place(Path::new(other)), None, "{other}");

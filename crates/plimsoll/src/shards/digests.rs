@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_out_decides_and_how_a_machine_divides_it_does_not() {
+    fn digest_covers_data_but_not_worker_layout() {
         let dir = tempfile::tempdir().unwrap();
         let rows = dir.path().join("rows.csv");
         std::fs::write(&rows, "a\n1\n").unwrap();

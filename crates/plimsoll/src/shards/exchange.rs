@@ -268,7 +268,7 @@ mod tests {
 
     /// The answer to what the leader has asked comes while the end is announced, or before.
     #[test]
-    fn a_request_under_way_when_the_load_ends_does_not_keep_the_end_from_the_others() {
+    fn in_flight_request_does_not_delay_end_announcement() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
         let store = Arc::new(Store::open(&url, &Access::default(), Role::Leader).unwrap());

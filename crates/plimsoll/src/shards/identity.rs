@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_say_which_shard_this_is() {
+    fn shard_index_comes_from_scheduler_variables() {
         for (variables, found) in [
             (
                 &[
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_guess_is_asked_for() {
+    fn incomplete_shard_identity_is_rejected() {
         let index = ("JOB_COMPLETION_INDEX", "7");
         let with = |shards, id: Option<&str>| ShardFlags {
             shards,

@@ -89,7 +89,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn a_failing_lane_pauses_longer_and_longer_and_recovers_at_once() {
+    fn failing_lane_backs_off_and_recovers_immediately() {
         let mut lane = Lane::new(Time(S));
         assert!(!lane.is_due(Time(0)));
         let mut now = Time(S);

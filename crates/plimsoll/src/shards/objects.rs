@@ -270,7 +270,7 @@ mod tests {
     use crate::spread::wire::Offset;
 
     #[test]
-    fn a_log_is_read_as_it_was_written() {
+    fn log_round_trips_and_rejects_truncation() {
         let lines = [
             Message::Clock(Offset::default()),
             Message::Alive,

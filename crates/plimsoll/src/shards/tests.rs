@@ -462,7 +462,7 @@ fn complete(world: &World) {
 }
 
 #[test]
-fn whatever_the_store_does_every_call_is_counted_once() {
+fn every_call_counts_once_despite_store_faults() {
     for seed in 0..40 {
         let of = 1 + (seed % 9) as u32;
         let mut world = World::new(of, seed, HARSH, &[]);
@@ -477,7 +477,7 @@ fn whatever_the_store_does_every_call_is_counted_once() {
 }
 
 #[test]
-fn shards_of_any_number_have_the_histogram_of_one() {
+fn histogram_is_independent_of_shard_count() {
     const RATE: u64 = 997;
     let histogram = |of: u32| {
         let mut world = World::new(of, u64::from(of), HARSH, &[]);
@@ -504,7 +504,7 @@ fn shards_of_any_number_have_the_histogram_of_one() {
 }
 
 #[test]
-fn a_store_that_comes_with_the_leader_is_waited_for_as_long_as_that() {
+fn late_store_is_awaited_until_barrier_timeout() {
     // Longer than a store may fail during a run, and shorter than shards wait for each other.
     let faults = Faults {
         outage: Some((0, 200 * SECOND)),
@@ -516,7 +516,7 @@ fn a_store_that_comes_with_the_leader_is_waited_for_as_long_as_that() {
 }
 
 #[test]
-fn clocks_that_differ_are_measured_to_what_the_store_s_dates_allow() {
+fn clock_offsets_match_within_store_date_resolution() {
     let fine = Faults {
         latency: 20_000_000,
         skew: 5 * SECOND,
@@ -543,7 +543,7 @@ fn clocks_that_differ_are_measured_to_what_the_store_s_dates_allow() {
 }
 
 #[test]
-fn a_thousand_shards_are_exact_and_ask_little() {
+fn thousand_shards_stay_exact_with_few_requests() {
     let faults = Faults {
         fails: 100,
         outage: Some((30 * SECOND, 10 * SECOND)),
@@ -561,7 +561,7 @@ fn a_thousand_shards_are_exact_and_ask_little() {
 }
 
 #[test]
-fn a_shard_that_never_comes_is_named_and_nobody_waits_longer() {
+fn missing_shard_is_named_at_barrier_timeout() {
     for seed in 0..5 {
         let fates = [
             (2, Fate::NeverComes),
@@ -584,7 +584,7 @@ fn a_shard_that_never_comes_is_named_and_nobody_waits_longer() {
 }
 
 #[test]
-fn a_leader_that_never_comes_is_not_waited_for_longer() {
+fn missing_leader_times_out() {
     let mut world = World::new(3, 1, Faults::default(), &[(0, Fate::Dies(0))]);
     world.run(200);
     for m in &world.members[1..] {
@@ -595,7 +595,7 @@ fn a_leader_that_never_comes_is_not_waited_for_longer() {
 }
 
 #[test]
-fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
+fn dead_shard_is_dropped_and_its_data_kept() {
     for seed in 0..10 {
         let at = (15 + seed) * SECOND;
         let faults = Faults {
@@ -627,7 +627,7 @@ fn a_shard_that_dies_is_given_up_and_what_it_reported_is_kept() {
 }
 
 #[test]
-fn a_leader_that_dies_leaves_the_others_to_end_by_themselves() {
+fn members_finish_alone_when_leader_dies() {
     let mut world = World::new(3, 5, Faults::default(), &[(0, Fate::Dies(15 * SECOND))]);
     world.run(200);
     for m in &world.members[1..] {
@@ -641,7 +641,7 @@ fn a_leader_that_dies_leaves_the_others_to_end_by_themselves() {
 }
 
 #[test]
-fn one_that_stands_still_for_a_while_loses_nothing_and_for_long_is_given_up() {
+fn short_stall_is_tolerated_long_stall_is_dropped() {
     let stands = |long: u64| {
         let fate = Fate::Stands(14 * SECOND, long * SECOND);
         let mut world = World::new(3, 7, Faults::default(), &[(1, fate)]);
@@ -659,7 +659,7 @@ fn one_that_stands_still_for_a_while_loses_nothing_and_for_long_is_given_up() {
 }
 
 #[test]
-fn one_that_is_evicted_hands_over_and_the_others_are_stopped() {
+fn evicted_shard_hands_over_and_stops_others() {
     let fate = Fate::Evicted(20 * SECOND);
     let mut world = World::new(3, 9, HARSH, &[(2, fate)]);
     world.run(300);
@@ -678,7 +678,7 @@ fn one_that_is_evicted_hands_over_and_the_others_are_stopped() {
 }
 
 #[test]
-fn a_second_shard_of_the_same_number_is_refused_and_harms_nobody() {
+fn duplicate_shard_index_is_rejected_without_harm() {
     for at in [0, 3, 20] {
         let mut world = World::new(3, at, Faults::default(), &[(1, Fate::Twice(at * SECOND))]);
         world.run(300);
@@ -692,7 +692,7 @@ fn a_second_shard_of_the_same_number_is_refused_and_harms_nobody() {
 }
 
 #[test]
-fn a_shard_with_other_data_is_refused_by_name() {
+fn shard_with_different_data_file_is_rejected() {
     let mut world = World::new(3, 2, HARSH, &[(2, Fate::OtherData)]);
     world.run(200);
     let problem = world.problem();
@@ -703,7 +703,7 @@ fn a_shard_with_other_data_is_refused_by_name() {
 }
 
 #[test]
-fn a_store_that_never_answers_is_given_up() {
+fn unresponsive_store_is_abandoned() {
     let faults = Faults {
         outage: Some((12 * SECOND, 10_000 * SECOND)),
         ..Faults::default()
@@ -719,7 +719,7 @@ fn a_store_that_never_answers_is_given_up() {
 }
 
 #[test]
-fn numbers_in_a_row_are_named_together() {
+fn consecutive_shard_numbers_are_printed_as_ranges() {
     assert_eq!(ranges(&[3]), "shard 3");
     assert_eq!(ranges(&[1, 2]), "shards 1, 2");
     assert_eq!(ranges(&[2, 5, 6, 7, 9]), "shards 2, 5 to 7, 9");

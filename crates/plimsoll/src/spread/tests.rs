@@ -54,14 +54,14 @@ fn wrong(result: Result<Spread, Failure>, words: &[&str]) {
 }
 
 #[test]
-fn one_process_where_that_is_enough() {
+fn single_process_when_descriptors_suffice() {
     let one = spread(&fleet(19_936)).expect("it can be done");
     assert_eq!((one.processes, one.workers), (1, None));
     assert_eq!((one.sources, one.notes), (vec![], Vec::<String>::new()));
 }
 
 #[test]
-fn as_many_processes_and_addresses_as_descriptors_and_ports_need() {
+fn process_and_source_counts_follow_resource_limits() {
     let many = spread(&fleet(100_000)).expect("it can be done");
     assert_eq!((many.processes, many.workers), (6, Some(1)));
     assert_eq!(many.sources.len(), 8);
@@ -72,7 +72,7 @@ fn as_many_processes_and_addresses_as_descriptors_and_ports_need() {
 }
 
 #[test]
-fn what_was_asked_for_is_done_or_refused() {
+fn requested_process_count_is_used_or_rejected() {
     let asked = |n: u32, load: &str| spread(&format!("{load}\nprocesses = {n}"));
     assert_eq!(asked(3, &fleet(6_000)).expect("fine").processes, 3);
     assert_eq!(
@@ -104,7 +104,7 @@ fn what_was_asked_for_is_done_or_refused() {
 }
 
 #[test]
-fn a_load_with_fewer_connections_than_shards_is_refused() {
+fn fewer_connections_than_shards_is_rejected() {
     let plan = plan("rate = \"10/s\"\nduration = \"1s\"");
     let needs = |index| Needs::of(&plan).of_shard(Shard { index, of: 2 });
     for index in 0..2 {
@@ -121,7 +121,7 @@ fn a_load_with_fewer_connections_than_shards_is_refused() {
 }
 
 #[test]
-fn a_target_elsewhere_needs_addresses_of_this_machine() {
+fn remote_target_needs_explicit_source_addresses() {
     let load = fleet(30_000);
     wrong(
         spread_at(&load, "192.0.2.7"),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_is_read_as_it_was_sent() {
+    fn every_message_round_trips() {
         let messages = [
             Message::Connecting(7),
             Message::Ready(Ready {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_an_error() {
+    fn malformed_messages_are_rejected() {
         for line in [
             "",
             "hello",

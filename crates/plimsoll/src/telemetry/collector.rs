@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn header_fields_are_those_of_variables_and_flags() {
+    fn headers_come_from_variables_and_flags() {
         let variables = [
             ("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b%2C%zz, x-two = 2"),
             ("KEY", "of the environment"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_without_its_value() {
+    fn invalid_settings_are_reported_without_values() {
         let of = |variable, text| collector(&[], &[(variable, text)]).unwrap_err();
         let said = of("OTEL_EXPORTER_OTLP_HEADERS", "x=1,hush");
         assert!(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_shown_as_text_without_our_header_fields() {
+    fn collector_response_is_shown_without_header_values() {
         let made = collector(&["x-key: hush"], &[]).unwrap();
         let said = made.shown(b"\x08\x03\x12\x10no such key:\nhush\xff");
         assert_eq!(said, "no such key: …");

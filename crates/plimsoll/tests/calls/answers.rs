@@ -137,7 +137,7 @@ fn trailers_that_are_missing() {
 }
 
 #[test]
-fn a_compression_that_nobody_asked_for() {
+fn unrequested_compression_fails_call() {
     let zstd = |stream| {
         let fields = [
             (":status", "200"),
@@ -161,7 +161,7 @@ fn a_compression_that_nobody_asked_for() {
 }
 
 #[test]
-fn more_messages_than_expected_fewer_and_none() {
+fn wrong_response_message_count_is_an_error() {
     let messages = |n: usize| {
         move |stream| {
             [
@@ -228,7 +228,7 @@ fn an_answer_that_never_ends() {
 }
 
 #[test]
-fn a_server_that_is_asked_what_it_is_and_never_says() {
+fn silent_server_times_out_service_listing() {
     let place = Place::new();
     // It greets, and answers no request; and one that does not even greet.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");

@@ -29,7 +29,7 @@ fn errors(run: &Value) -> Vec<(&str, u64)> {
 // --- data that varies ----------------------------------------------------------------
 
 #[test]
-fn each_call_has_its_own_row() {
+fn each_call_uses_its_own_row() {
     let place = Place::new();
     fs::write(
         place.path("vectors.csv"),
@@ -59,7 +59,7 @@ fn each_call_has_its_own_row() {
 }
 
 #[test]
-fn rows_that_are_typed_win_over_those_of_a_plan() {
+fn rows_flag_overrides_plan_rows() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let plan = format!(
@@ -109,7 +109,7 @@ calls = 6
 }
 
 #[test]
-fn a_run_with_random_data_repeats_exactly() {
+fn seeded_random_data_repeats_exactly() {
     let place = Place::new();
     // A vector or none, by chance: how often depends on the seed alone.
     let data = r#"{"json": "[{{random 0 1}}{{random 0 1}}]"}"#;
@@ -135,7 +135,7 @@ fn a_run_with_random_data_repeats_exactly() {
 }
 
 #[test]
-fn data_that_can_not_vary_so_is_reported_before_any_load() {
+fn invalid_data_templates_are_rejected_before_load() {
     let place = Place::new();
     fs::write(place.path("r.csv"), "price\n5\nmany\n").expect("writable");
     fs::write(place.path("users.csv"), "user\nann\n\"b\nx-evil: 1\"\n").expect("writable");
@@ -206,7 +206,7 @@ fn data_that_can_not_vary_so_is_reported_before_any_load() {
 // --- packed messages -----------------------------------------------------------------
 
 #[test]
-fn our_servers_take_and_give_packed_messages() {
+fn servers_handle_gzip_in_both_directions() {
     let place = Place::new();
     let text = "hi ".repeat(1000);
     for (service, method, data) in [
@@ -245,7 +245,7 @@ fn our_servers_take_and_give_packed_messages() {
 
 /// A worker's first handshake can't have had a ticket; one more that is full is a failure.
 #[test]
-fn cold_calls_resume_but_for_the_first_of_each_worker() {
+fn cold_calls_resume_after_each_workers_first() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["score", "--delay", "1ms"], &SERVER_TLS[..]].concat());

@@ -168,7 +168,7 @@ fn fetch(url: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_certificate_that_req_x509_makes_is_taken_when_it_is_given() {
+fn self_signed_certificate_is_accepted_as_ca() {
     let place = own();
     let ours = place.serve(&[&["score"], &SERVER[..]].concat());
     let theirs = theirs(&place, &[]);
@@ -206,7 +206,7 @@ fn the_certificate_that_req_x509_makes_is_taken_when_it_is_given() {
 }
 
 #[test]
-fn the_certificates_of_the_seven_lines_work_at_both_ends() {
+fn certificates_without_san_work_at_both_ends() {
     let place = seven();
     let unusual = unusual(&place);
     let demand = [&["score"], &SERVER[..], &["--tls-client-ca", "ca.crt"]].concat();
@@ -283,7 +283,7 @@ fn the_certificates_of_the_seven_lines_work_at_both_ends() {
 }
 
 #[test]
-fn a_pinned_certificate_is_taken_and_no_other() {
+fn only_pinned_certificate_is_accepted() {
     let place = seven();
     let server = place.serve(&[&["score"], &SERVER[..]].concat());
     let mut shown = tool("openssl");
@@ -322,7 +322,7 @@ fn a_pinned_certificate_is_taken_and_no_other() {
 }
 
 #[test]
-fn what_was_not_checked_is_reported_everywhere() {
+fn skipped_verification_is_reported_everywhere() {
     let place = own();
     let server = place.serve(&[&["score"], &SERVER[..]].concat());
     let url = server.tls();
@@ -382,7 +382,7 @@ fn what_was_not_checked_is_reported_everywhere() {
 
 /// A resumed session checks no certificate, so none is resumed when one has expired.
 #[test]
-fn a_resumed_session_outlives_no_certificate() {
+fn expired_certificate_prevents_session_resumption() {
     let place = Place::new();
     place.certificates_for(Duration::from_secs(6));
     let server = place.serve(&[&["score"], &support::SERVER_TLS[..]].concat());
@@ -420,7 +420,7 @@ fn a_resumed_session_outlives_no_certificate() {
 }
 
 #[test]
-fn a_certificate_that_is_not_yet_valid_has_a_code_of_its_own() {
+fn not_yet_valid_certificate_has_own_code() {
     let place = Place::new();
     let now = plimsoll_model::run::Timestamp::now();
     let hour = Duration::from_secs(3600);

@@ -4,7 +4,7 @@ use super::*;
 
 /// Three files, each over a connection of its own.
 #[test]
-fn a_server_whose_certificate_is_revoked_is_rejected_by_a_code_of_its_own() {
+fn revoked_server_certificate_has_own_error_code() {
     for intermediates in ["0", "2"] {
         let place = Place::new();
         let make = [
@@ -53,7 +53,7 @@ fn a_server_whose_certificate_is_revoked_is_rejected_by_a_code_of_its_own() {
 }
 
 #[test]
-fn a_list_that_says_nothing_of_the_certificate_does_not_pass_it() {
+fn crl_without_matching_issuer_rejects_certificate() {
     let place = Place::new();
     place.expect(0, &["certs", "certs", "--crl", "--intermediates", "1"]);
     place.expect(0, &["certs", "others", "--crl"]);
@@ -106,7 +106,7 @@ fn a_list_that_says_nothing_of_the_certificate_does_not_pass_it() {
 }
 
 #[test]
-fn a_client_that_becomes_revoked_stays_out_of_servers_that_run() {
+fn client_revoked_at_runtime_is_rejected() {
     let place = Place::new();
     place.expect(0, &["certs", "certs", "--crl"]);
     let good = place.read("certs/ca.crl");
@@ -178,7 +178,7 @@ fn a_client_that_becomes_revoked_stays_out_of_servers_that_run() {
 }
 
 #[test]
-fn a_session_from_before_the_revocation_is_not_resumed() {
+fn session_predating_revocation_is_not_resumed() {
     let place = Place::new();
     place.expect(0, &["certs", "certs", "--crl"]);
     let good = place.read("certs/ca.crl");

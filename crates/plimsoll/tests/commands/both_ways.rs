@@ -47,7 +47,7 @@ fn shown(place: &Place, words: &[&str]) -> [String; 2] {
 }
 
 #[test]
-fn saved_plans_resolve_as_the_flags_did() {
+fn saved_plans_resolve_like_flags() {
     let place = Place::new();
     fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
     for line in LINES {
@@ -59,7 +59,7 @@ fn saved_plans_resolve_as_the_flags_did() {
 }
 
 #[test]
-fn ready_plans_resolve_as_what_is_saved_of_them() {
+fn bundled_plans_resolve_same_after_saving() {
     let place = Place::new();
     place.certificates();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -156,7 +156,7 @@ const OPTIONS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn options_resolve_alike_by_flag_and_by_plan() {
+fn options_resolve_same_by_flag_and_plan() {
     let place = Place::new();
     for &(command, flag, key, of_load) in OPTIONS {
         let words: Vec<&str> = command.split(' ').collect();
@@ -202,7 +202,7 @@ fn options_resolve_alike_by_flag_and_by_plan() {
 
 /// A load by flags, by the plan saved of them, and by a plan that says no more than the number of clients.
 #[test]
-fn clients_have_connections_by_flags_and_by_plan() {
+fn clients_imply_connections_in_flags_and_plans() {
     const CLIENTS: u64 = 4;
     let place = Place::new();
     let http = place.serve(&["http"]);
@@ -268,7 +268,7 @@ fn clients_have_connections_by_flags_and_by_plan() {
 }
 
 #[test]
-fn plans_with_clients_alone_resolve_to_as_many_connections() {
+fn client_count_alone_determines_connections() {
     let place = Place::new();
     for (call, connections) in [
         ("http = {}", 4),

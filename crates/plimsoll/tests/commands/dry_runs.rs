@@ -62,7 +62,7 @@ fn commands_with(place: &Place, flag: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_dry_run_is_json_where_that_is_asked_for() {
+fn dry_run_prints_json_on_request() {
     let place = Place::new();
     fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
     let plan = "name = \"one\"\ntarget = \"grpc://localhost:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n\

@@ -38,7 +38,7 @@ fn objectives_decide_the_exit_code() {
 }
 
 #[test]
-fn a_run_without_one_success_is_an_error() {
+fn run_without_any_success_fails() {
     let place = Place::new();
     let server = place.serve(&["orders"]);
     let url = server.plaintext();
@@ -68,7 +68,7 @@ fn a_run_without_one_success_is_an_error() {
 }
 
 #[test]
-fn an_interrupted_run_is_written_and_ends_with_130() {
+fn interrupted_run_is_saved_and_exits_130() {
     for stop in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
         let place = Place::new();
         let server = place.serve(&["score", "--delay", "1ms"]);
@@ -105,7 +105,7 @@ fn an_interrupted_run_is_written_and_ends_with_130() {
 }
 
 #[test]
-fn a_server_stops_gracefully_and_reports_what_it_counted() {
+fn server_shuts_down_gracefully_and_prints_counts() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let taken = place.run(&[

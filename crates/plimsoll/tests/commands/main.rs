@@ -24,7 +24,7 @@ use support::{
 };
 
 #[test]
-fn a_steady_run_over_mutual_tls_accounts_for_every_call() {
+fn mtls_run_accounts_for_every_call() {
     let place = Place::new();
     place.expect(0, &["certs", "certs"]);
     let server = place.serve(&[
@@ -282,7 +282,7 @@ fn ready_plans_run() {
 }
 
 #[test]
-fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
+fn bolt_run_prints_sofarpc_summary_lines() {
     let place = Place::new();
     let bolt = place.serve(&["bolt", "--fail", "TIMEOUT=20%", "--fail", "SOFA_ERROR=20%"]);
     let target = bolt.plaintext().replace("grpc://", "sofa://");
@@ -329,7 +329,7 @@ fn a_bolt_run_ends_with_the_lines_that_sofarpcs_tools_print() {
 }
 
 #[test]
-fn cold_calls_are_kept_exported_and_read_back() {
+fn cold_calls_survive_export_and_import() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -389,7 +389,7 @@ fn cold_calls_are_kept_exported_and_read_back() {
 }
 
 #[test]
-fn a_fleet_reports_its_progress_by_calls() {
+fn fleet_progress_is_reported_by_calls() {
     let place = Place::new();
     let server = place.serve(&["orders"]);
     let url = server.plaintext();
@@ -420,7 +420,7 @@ fn a_fleet_reports_its_progress_by_calls() {
 }
 
 #[test]
-fn a_server_is_ready_when_it_answers_200_or_takes_a_connection() {
+fn ready_check_accepts_200_or_tcp_connect() {
     let place = Place::new();
     let files = place.serve(&["files"]);
     let address = files.address();

@@ -14,7 +14,7 @@ fn everything_in(dir: &Path) -> String {
 }
 
 #[test]
-fn variables_and_the_env_file_stand_in_for_flags() {
+fn variables_and_env_file_substitute_for_flags() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     fs::write(
@@ -35,7 +35,7 @@ fn variables_and_the_env_file_stand_in_for_flags() {
 
 /// What is not UTF-8 can't stand in a plan, and names of files may be so.
 #[test]
-fn words_that_are_no_text_are_refused_by_their_flags() {
+fn non_utf8_values_are_rejected_by_flag() {
     let place = Place::new();
     let bytes = OsStr::from_bytes(b"\xff");
     let call = [
@@ -74,7 +74,7 @@ fn words_that_are_no_text_are_refused_by_their_flags() {
 }
 
 #[test]
-fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
+fn multi_value_variables_split_on_newlines() {
     let place = Place::new();
     let env = "PLIMSOLL_METADATA=\"x-one: 1\nx-two: 2, and more\"\n";
     fs::write(place.path(".env"), env).expect("writable");
@@ -101,7 +101,7 @@ fn a_flag_of_several_values_has_one_a_line_in_its_variable() {
 }
 
 #[test]
-fn secrets_stay_out_of_the_run_directory() {
+fn secrets_stay_out_of_run_directory() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -139,7 +139,7 @@ fn secrets_stay_out_of_the_run_directory() {
 }
 
 #[test]
-fn what_is_no_file_is_called_what_it_is_and_not_waited_for() {
+fn directory_or_fifo_as_file_is_rejected() {
     let place = Place::new();
     fs::create_dir(place.path("folder")).expect("a folder");
     let fifo = place.path("fifo.proto");
@@ -199,7 +199,7 @@ JWT_ALGORITHM: HS256
 ";
 
 #[test]
-fn a_file_as_compose_reads_it_fails_no_command() {
+fn compose_env_file_fails_no_command() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     fs::write(place.path(".env.loadtest"), LOADTEST).expect("writable");
@@ -244,7 +244,7 @@ fn a_file_as_compose_reads_it_fails_no_command() {
 }
 
 #[test]
-fn a_line_that_cannot_be_read_fails_only_what_needs_it() {
+fn malformed_env_line_fails_only_affected_commands() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let lines = "T_DURATION_SEC='secret\nno name at all\nJWT_SECRET=\"secret\" secret\n";
@@ -282,7 +282,7 @@ fn a_line_that_cannot_be_read_fails_only_what_needs_it() {
 }
 
 #[test]
-fn large_pools_of_subscribers_are_taken_and_said_once() {
+fn large_pubsub_pools_warn_once() {
     let place = Place::new();
     for size in ["64", "512", "1024", "2048"] {
         let mut gateway = place.command(&[

@@ -446,7 +446,7 @@ impl<'a> Reader<'a> {
 
 /// A page whose commands nothing runs would have to say of each block why.
 #[test]
-fn no_page_has_commands_that_nothing_runs() {
+fn every_page_with_commands_is_listed() {
     let mut pages = vec![
         PathBuf::from("README.md"),
         PathBuf::from("deploy/README.md"),
@@ -481,7 +481,7 @@ macro_rules! followed {
         )*
 
         #[test]
-        fn each_page_that_is_listed_has_a_test() {
+        fn every_listed_page_has_test() {
             let tested = [$($file),*];
             for page in PAGES {
                 assert!(tested.contains(&page.file), "{} has no test", page.file);

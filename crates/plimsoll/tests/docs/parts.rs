@@ -121,7 +121,7 @@ fn quotes_are_closed(command: &str) -> bool {
 }
 
 #[test]
-fn commands_end_where_a_shell_ends_them() {
+fn commands_are_split_like_shell() {
     let block = [
         "a \\",
         "  b",
@@ -180,7 +180,7 @@ pub(super) fn without_low_ends(shape: &str) -> String {
 }
 
 #[test]
-fn column_of_lower_ends_is_left_out() {
+fn lower_bound_column_is_ignored() {
     let row = shape("p95      7.46 ms             4.76 ms     7.46 ms");
     assert_eq!(without_low_ends(&row), shape("p95  7.46 ms  7.46 ms"));
     let head = shape("   response  response, at least  service");
@@ -193,7 +193,7 @@ fn column_of_lower_ends_is_left_out() {
 }
 
 #[test]
-fn lines_are_compared_without_their_figures() {
+fn lines_are_compared_ignoring_figures() {
     assert_eq!(shape("p99   14.32 ms  592 µs  –"), "p# # # –");
     assert_eq!(shape("  calls 600 due, 600 ok"), "calls # due, # ok");
     assert_eq!(shape("3 servers"), "# servers");

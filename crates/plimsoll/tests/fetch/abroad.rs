@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
+fn openssl_server_serves_full_and_resumed_handshakes() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["payload", "1000B", "file.bin"]);
@@ -37,7 +37,7 @@ fn openssl_s_server_is_fetched_from_with_full_and_with_resumed_handshakes() {
 }
 
 #[test]
-fn handshakes_alone_are_measured_as_s_time_does_without_a_page() {
+fn handshake_only_mode_sends_no_request() {
     let place = Place::new();
     place.certificates();
     let ours = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
@@ -90,7 +90,7 @@ fn handshakes_alone_are_measured_as_s_time_does_without_a_page() {
 }
 
 #[test]
-fn a_server_of_tls_1_2_and_an_untrusted_one_are_distinguished() {
+fn version_mismatch_differs_from_untrusted_server() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "other"]);
@@ -110,7 +110,7 @@ fn a_server_of_tls_1_2_and_an_untrusted_one_are_distinguished() {
 }
 
 #[test]
-fn nginx_and_our_client_count_the_same_resumptions() {
+fn nginx_and_client_count_same_resumptions() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).expect("a folder");
@@ -152,7 +152,7 @@ fn nginx_and_our_client_count_the_same_resumptions() {
 }
 
 #[test]
-fn s_client_and_s_time_are_served_and_resume() {
+fn openssl_clients_are_served_and_resume() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());

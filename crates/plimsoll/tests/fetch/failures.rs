@@ -24,7 +24,7 @@ while True:
 "#;
 
 #[test]
-fn a_wrong_status_a_wrong_length_and_a_missing_file_are_failures() {
+fn wrong_status_length_and_missing_file_fail() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).expect("a folder");
@@ -54,7 +54,7 @@ fn a_wrong_status_a_wrong_length_and_a_missing_file_are_failures() {
 }
 
 #[test]
-fn the_file_server_names_the_file_it_cannot_use() {
+fn unusable_certificate_file_is_named() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("names")).expect("a folder");
@@ -85,7 +85,7 @@ fn the_file_server_names_the_file_it_cannot_use() {
 }
 
 #[test]
-fn a_short_body_and_a_close_without_close_notify_are_failures() {
+fn short_body_or_missing_close_notify_fails() {
     let place = Place::new();
     place.certificates();
     fs::write(place.path("short.py"), SHORT).expect("a file");
@@ -108,7 +108,7 @@ fn a_short_body_and_a_close_without_close_notify_are_failures() {
 /// Python's own server speaks HTTP/1.0 and closes after each answer: what was planned to be
 /// reused is not, which the run has to report, and no objective is met by it.
 #[test]
-fn a_server_that_closes_after_each_answer_is_reported() {
+fn connection_close_after_each_response_is_reported() {
     let place = Place::new();
     fs::write(place.path("file"), "text").expect("writable");
     let mut command = Command::new("python3");
@@ -156,7 +156,7 @@ fn a_server_that_closes_after_each_answer_is_reported() {
 
 /// Six hundred requests for a FIFO, a socket and a device: none waits, and the others are served.
 #[test]
-fn a_fifo_in_the_folder_stops_nobody() {
+fn fifo_in_served_directory_does_not_block() {
     let place = Place::new();
     fs::create_dir(place.path("site")).expect("writable");
     fs::write(place.path("site/file"), "text").expect("writable");

@@ -68,7 +68,7 @@ fn counted(printed: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn both_ends_count_the_same_handshakes_in_every_mode() {
+fn client_and_server_count_same_handshakes() {
     let place = Place::new();
     place.certificates();
     for (mode, load, full, resumed) in [
@@ -121,7 +121,7 @@ fn both_ends_count_the_same_handshakes_in_every_mode() {
 }
 
 #[test]
-fn a_server_without_tickets_makes_a_resumed_run_invalid() {
+fn resumed_run_without_tickets_is_invalid() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files", "--no-tickets"], &SERVER_TLS[..]].concat());
@@ -149,7 +149,7 @@ fn a_server_without_tickets_makes_a_resumed_run_invalid() {
 }
 
 #[test]
-fn a_promise_of_resumption_is_judged() {
+fn resumption_objective_is_judged() {
     let place = Place::new();
     place.certificates();
     let asked = [
@@ -228,7 +228,7 @@ fn a_promise_of_resumption_is_judged() {
 }
 
 #[test]
-fn early_data_is_answered_before_the_handshake_is_over() {
+fn early_data_is_answered_before_handshake_completes() {
     let place = Place::new();
     place.certificates();
     let early = [&["files", "--max-early-data", "16384"], &SERVER_TLS[..]].concat();
@@ -280,7 +280,7 @@ fn early_data_is_answered_before_the_handshake_is_over() {
 }
 
 #[test]
-fn a_method_that_may_do_harm_is_not_answered_early() {
+fn only_get_is_answered_as_early_data() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files", "--max-early-data", "1000"], &SERVER_TLS[..]].concat());
@@ -314,7 +314,7 @@ fn a_method_that_may_do_harm_is_not_answered_early() {
 }
 
 #[test]
-fn processes_of_one_server_take_each_others_tickets() {
+fn server_processes_share_session_tickets() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files", "--processes", "2"], &SERVER_TLS[..]].concat());
@@ -344,7 +344,7 @@ fn processes_of_one_server_take_each_others_tickets() {
 }
 
 #[test]
-fn the_same_load_runs_over_our_record_layer_and_over_the_librarys() {
+fn same_load_runs_on_both_record_layers() {
     let place = Place::new();
     place.certificates();
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());

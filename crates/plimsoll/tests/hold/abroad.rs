@@ -66,7 +66,7 @@ impl Drop for Talk {
 }
 
 #[test]
-fn openssl_s_client_is_echoed_across_key_updates_and_resumes() {
+fn openssl_client_survives_key_updates_and_resumes() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "other"]);
@@ -141,7 +141,7 @@ fn s_server(place: &Place, flags: &[&str]) -> Command {
 }
 
 #[test]
-fn openssl_s_server_echoes_and_changes_its_keys_while_we_rest() {
+fn openssl_server_updates_keys_on_idle_connection() {
     let place = Place::new();
     place.certificates();
     // With -rev it gives every line back reversed, and ours read the same both ways.
@@ -249,7 +249,7 @@ threading.Event().wait()
 "#;
 
 #[test]
-fn echo_servers_of_others_are_held_by_default() {
+fn third_party_echo_servers_work_by_default() {
     let place = Place::new();
     let mut python = Command::new("python3");
     let server = Talk::start(python.args(["-c", ECHO_SERVERS]));

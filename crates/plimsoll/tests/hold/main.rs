@@ -49,7 +49,7 @@ fn each(run: &Value, end: &str) -> f64 {
 
 /// Neither a warm-up nor a scheme that nobody wrote gets in the way.
 #[test]
-fn a_ladder_of_held_connections_starts_its_servers() {
+fn ladder_of_held_connections_starts_servers() {
     let place = Place::new();
     let plan = "[call.hold]\nkeepalive = \"200ms\"\n[load]\nconnections = 20\n[ladder]\nserve = [\"hold\"]\n\
                 tls = [\"off\", \"server\"]\nslice = \"1s\"\nrounds = 2\nparts = [\"none\"]\n";
@@ -64,7 +64,7 @@ fn a_ladder_of_held_connections_starts_its_servers() {
 }
 
 #[test]
-fn connections_are_held_measured_and_tried_out_on_every_link() {
+fn held_connections_are_measured_on_every_transport() {
     let place = Place::new();
     place.certificates();
     let links: [(&[&str], &[&str]); 3] = [
@@ -112,7 +112,7 @@ fn connections_are_held_measured_and_tried_out_on_every_link() {
 }
 
 #[test]
-fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
+fn keepalives_cover_every_connection_evenly() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["hold", "--workers", "2"], &SERVER_TLS[..]].concat());
@@ -203,7 +203,7 @@ fn keepalives_use_every_connection_as_often_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_servers_memory_is_reported_where_the_load_is_several_processes() {
+fn server_memory_is_reported_for_multiprocess_load() {
     let place = Place::new();
     place.certificates();
     let grown = |processes: &str| {
@@ -223,7 +223,7 @@ fn a_servers_memory_is_reported_where_the_load_is_several_processes() {
 }
 
 #[test]
-fn an_objective_on_memory_is_judged_and_the_report_has_a_table() {
+fn memory_objective_is_judged_and_reported() {
     let place = Place::new();
     let server = place.serve(&["hold"]);
     let url = format!("tcp://127.0.0.1:{}", server.port);
@@ -264,7 +264,7 @@ fn an_objective_on_memory_is_judged_and_the_report_has_a_table() {
 }
 
 #[test]
-fn what_cannot_be_meant_or_had_is_reported() {
+fn invalid_hold_settings_are_reported() {
     let place = Place::new();
     place.certificates();
     for (flags, needle) in [
@@ -341,7 +341,7 @@ fn what_cannot_be_meant_or_had_is_reported() {
 
 /// A server out of descriptors leaves the rest in its queue: they look connected to TCP alone.
 #[test]
-fn fewer_connections_than_asked_for_prove_nothing() {
+fn missing_connections_invalidate_run() {
     let place = Place::new();
     place.certificates();
     let mut command = Command::new("sh");
@@ -378,7 +378,7 @@ fn fewer_connections_than_asked_for_prove_nothing() {
 }
 
 #[test]
-fn connections_that_are_lost_while_held_are_counted() {
+fn connections_lost_while_held_are_counted() {
     let place = Place::new();
     let mut server = place.serve(&["hold"]);
     let url = format!("tcp://127.0.0.1:{}", server.port);

@@ -25,7 +25,7 @@ fn resets_after_some_calls() {
 }
 
 #[test]
-fn a_server_that_stops_talking_but_listens_on() {
+fn server_half_close_fails_as_connection_closed() {
     let place = Place::new();
     let port = server(|stream| {
         grpc(&stream, held(), answer_first(10));
@@ -65,7 +65,7 @@ fn garbage_between_answers() {
 }
 
 #[test]
-fn a_server_that_writes_a_byte_at_a_time() {
+fn bytewise_responses_succeed_without_deadline() {
     let place = Place::new();
     let port = server(|mut stream| {
         let drip = |bytes: &[u8]| {
@@ -145,7 +145,7 @@ fn goaway_after_every_few_calls() {
 }
 
 #[test]
-fn streams_that_are_refused_or_reset() {
+fn refused_and_reset_streams_have_own_codes() {
     let place = Place::new();
     for (error, code) in [
         (ErrorCode::REFUSED_STREAM, "STREAM_REFUSED"),

@@ -32,7 +32,7 @@ fn an_expired_certificate() {
 /// Checked anew for each connection, or once for all that show the same: what has expired
 /// is taken by neither.
 #[test]
-fn a_certificate_that_expires_while_the_load_runs() {
+fn certificate_expiring_during_load_is_rejected() {
     let place = Place::new();
     place.certificates_for(Duration::from_secs(5));
     // Not mutual TLS: who of the two finds the other's certificate expired first would be a race.
@@ -68,7 +68,7 @@ fn a_certificate_that_expires_while_the_load_runs() {
 }
 
 #[test]
-fn a_missing_client_certificate_and_one_of_another_ca() {
+fn missing_and_foreign_client_certificates_are_rejected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "others"]);
@@ -85,7 +85,7 @@ fn a_missing_client_certificate_and_one_of_another_ca() {
 }
 
 #[test]
-fn a_certificate_for_another_host_name() {
+fn certificate_for_other_host_is_rejected() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
@@ -95,7 +95,7 @@ fn a_certificate_for_another_host_name() {
 }
 
 #[test]
-fn key_files_that_are_of_no_use() {
+fn unusable_key_files_are_named() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "others"]);
@@ -128,7 +128,7 @@ fn key_files_that_are_of_no_use() {
 
 /// Run as another user where this one may read everything.
 #[test]
-fn a_key_file_that_may_not_be_read() {
+fn unreadable_key_file_is_reported() {
     let place = Place::new();
     place.certificates();
     // A folder that everyone may enter, with a key that only its owner may read.

@@ -16,7 +16,7 @@ fn limited(place: &Place, limit: &str, arguments: &[&str]) -> Command {
 /// The file size limit stands for a disk that fills up: writes fail in the middle. Every
 /// user may set it, and everything else goes on.
 #[test]
-fn a_disk_that_fills_up_while_the_load_runs() {
+fn file_size_limit_leaves_partial_run() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
@@ -78,7 +78,7 @@ fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> O
 
 /// The same with a disk that really is full: the run can't begin.
 #[test]
-fn a_full_disk_at_the_run_directory() {
+fn full_disk_prevents_run_start() {
     let place = Place::new();
     let flags = ["--clients", "1", "--calls", "1"];
     let fill = "head -c 32768 /dev/zero >full/ballast";
@@ -90,7 +90,7 @@ fn a_full_disk_at_the_run_directory() {
 /// And one that somebody else fills up while the run goes on: nothing more can be written, not
 /// even the totals, and they are shown.
 #[test]
-fn a_disk_that_somebody_else_fills_up() {
+fn disk_filling_during_run_still_shows_totals() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let flags = ["--rate", "1000/s", "--duration", "3s", "--requests"];
@@ -105,7 +105,7 @@ fn a_disk_that_somebody_else_fills_up() {
 }
 
 #[test]
-fn too_few_descriptors_for_a_server_are_reported() {
+fn too_few_server_descriptors_are_reported() {
     let place = Place::new();
     for arguments in [
         ["serve", "score", "--listen", "127.0.0.1:0"],
@@ -123,7 +123,7 @@ fn too_few_descriptors_for_a_server_are_reported() {
 }
 
 #[test]
-fn too_few_descriptors_are_reported_before_the_load() {
+fn too_few_descriptors_are_reported_before_load() {
     let place = Place::new();
     let fleet = ["--fleet", "1000", "--calls", "1", "--out", "never"];
     let alone = [&fleet[..], &["--processes", "1"]].concat();
@@ -162,7 +162,7 @@ fn too_few_descriptors_are_reported_before_the_load() {
 
 /// How many connections cold calls need is not known beforehand.
 #[test]
-fn descriptors_that_run_out_are_counted_and_condemn_the_run() {
+fn exhausted_descriptors_invalidate_run() {
     let place = Place::new();
     let port = server(|stream| read_out(&stream));
     let url = plaintext(port);

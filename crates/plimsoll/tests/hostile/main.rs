@@ -236,7 +236,7 @@ fn garbage(seed: u32) -> Vec<u8> {
 // --- the wrong server ----------------------------------------------------------------
 
 #[test]
-fn a_plaintext_port_spoken_to_with_tls_and_the_reverse() {
+fn tls_and_plaintext_mismatch_is_reported() {
     let place = Place::new();
     place.certificates();
     let plain = place.serve(&["score"]);
@@ -270,7 +270,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn a_server_that_accepts_and_says_nothing() {
+fn silent_server_causes_connect_timeout() {
     let place = Place::new();
     place.certificates();
     let port = server(|stream| read_out(&stream));

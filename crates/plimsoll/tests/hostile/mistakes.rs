@@ -68,7 +68,7 @@ fn flags_with_a_mistake() {
 }
 
 #[test]
-fn a_process_to_watch_that_is_not_there() {
+fn nonexistent_watched_pid_is_rejected() {
     let place = Place::new();
     let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
     let arguments = [&score("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 
 #[test]
-fn curl_is_a_client_of_the_server() {
+fn curl_works_with_http_server() {
     let place = Place::new();
     place.certificates();
     let plain = place.serve(&["http"]);
@@ -53,7 +53,7 @@ fn curl_is_a_client_of_the_server() {
 }
 
 #[test]
-fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
+fn nginx_transfers_and_404s_are_counted() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
@@ -85,7 +85,7 @@ fn nginx_is_measured_with_keep_alive_and_its_refusals_are_counted() {
 /// Trace Context: nginx writes down what came, over both versions, for files, and with sockets that it carries to the
 /// server behind it.
 #[test]
-fn nginx_sees_the_traces_of_the_slowest_calls_and_one_a_socket() {
+fn nginx_sees_reported_call_and_socket_traces() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
@@ -159,7 +159,7 @@ fn nginx_sees_the_traces_of_the_slowest_calls_and_one_a_socket() {
 }
 
 #[test]
-fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
+fn haproxy_forwards_responses_and_reports_missing_backend() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let port = free_port();
@@ -196,7 +196,7 @@ fn haproxy_in_front_keeps_connections_and_says_when_nobody_is_behind_it() {
 }
 
 #[test]
-fn gos_server_answers_in_chunks_with_trailers() {
+fn chunked_go_responses_with_trailers_are_read() {
     let place = Place::new();
     place.certificates();
     for (secured, version) in [(false, "1.1"), (false, "2"), (true, "1.1"), (true, "2")] {
@@ -239,7 +239,7 @@ fn gos_server_answers_in_chunks_with_trailers() {
 }
 
 #[test]
-fn pythons_server_ends_bodies_with_their_connection_and_streams_with_errors() {
+fn python_bodies_and_stream_endings_are_judged() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
     let run = http(&place, 0, &url(&server, "/close"), &FORTY);

@@ -78,7 +78,7 @@ fn broken_keys() -> [(&'static str, String); 5] {
 }
 
 #[test]
-fn broken_private_keys_are_in_no_message() {
+fn broken_private_keys_never_appear_in_messages() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "bus"]);
@@ -210,7 +210,7 @@ fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&
 }
 
 #[test]
-fn secrets_of_calls_are_in_no_output_log_page_or_process_list() {
+fn call_secrets_never_appear_in_any_output() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let url = format!("http://{}/a", server.address());
@@ -265,7 +265,7 @@ fn secrets_of_calls_are_in_no_output_log_page_or_process_list() {
 /// Where a fault is put in, the report of the panic has none of it either.
 #[cfg(debug_assertions)]
 #[test]
-fn secrets_of_calls_are_in_no_report_of_a_panic() {
+fn call_secrets_never_appear_in_panic_report() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let url = format!("http://{}/?token={CANARY}", server.address());
@@ -291,7 +291,7 @@ fn secrets_of_calls_are_in_no_report_of_a_panic() {
 }
 
 #[test]
-fn secrets_in_what_is_refused_are_not_repeated() {
+fn rejected_values_do_not_echo_secrets() {
     let place = Place::new();
     let user = format!("http://me:{CANARY}@127.0.0.1:1/");
     let no_port = format!("http://me:{CANARY}@127.0.0.1:0/?key={CANARY}");
@@ -345,7 +345,7 @@ fn secrets_in_what_is_refused_are_not_repeated() {
 }
 
 #[test]
-fn secrets_of_a_plan_are_not_shown_beside_its_mistakes() {
+fn plan_errors_do_not_show_secrets() {
     let place = Place::new();
     let plan = format!(
         "target = \"http://me:{CANARY}@127.0.0.1:1/?api_key={CANARY}\"\n[call.http]\nbody = 1.5\n\
@@ -371,7 +371,7 @@ fn secrets_of_a_plan_are_not_shown_beside_its_mistakes() {
 }
 
 #[test]
-fn secrets_of_the_environment_are_in_no_help() {
+fn help_does_not_show_environment_secrets() {
     let place = Place::new();
     let redis = format!("redis://:{CANARY}@127.0.0.1:1");
     let header = format!("authorization: Bearer {CANARY}");
@@ -411,7 +411,7 @@ fn secrets_of_the_environment_are_in_no_help() {
 
 /// A collector of telemetry that is not there, a gateway whose clients show tokens, a bus that is not there.
 #[test]
-fn secrets_of_other_systems_are_in_no_log() {
+fn external_system_secrets_stay_out_of_logs() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["http"][..], &SERVER_TLS].concat());

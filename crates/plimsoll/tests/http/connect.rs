@@ -17,7 +17,7 @@ fn ended(run: &Value) -> (String, u64) {
 }
 
 #[test]
-fn grpc_web_and_connect_are_read_as_connect_go_writes_them() {
+fn connect_go_grpc_web_and_connect_are_parsed() {
     let place = Place::new();
     let server = Server::start(&mut Command::new(peer("bin/go-connect")));
     // A string, as protobuf encodes a message of one.

@@ -10,7 +10,7 @@ use crate::{http, url};
 const COUNTS: &str = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; echo \"Bearer $n\"";
 
 #[test]
-fn a_header_is_as_the_command_printed_it_last() {
+fn header_uses_latest_command_output() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let header = format!("authorization: {COUNTS}");
@@ -33,7 +33,7 @@ fn a_header_is_as_the_command_printed_it_last() {
 }
 
 #[test]
-fn a_server_sees_the_value_and_what_prints_none_is_an_error() {
+fn command_value_is_sent_and_empty_output_rejected() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "llm_server.py"));
     let url = format!("http://{}", server.address());
@@ -85,7 +85,7 @@ fn a_server_sees_the_value_and_what_prints_none_is_an_error() {
 
 /// The value of one field is printed anew every second; sockets have the session's token in its place.
 #[test]
-fn headers_of_sessions_go_with_requests_and_upgrades() {
+fn session_headers_reach_requests_and_upgrades() {
     let place = Place::new();
     let mut command = python(&place, "websockets_server.py");
     let mut server = Server::start(command.env("TENANT", "7"));
@@ -120,7 +120,7 @@ fn headers_of_sessions_go_with_requests_and_upgrades() {
 }
 
 #[test]
-fn an_entry_of_bolt_s_header_map_is_as_the_command_printed_it_last() {
+fn bolt_header_entry_uses_latest_command_output() {
     let place = Place::new();
     let server = place.serve(&["bolt"]);
     let url = format!("sofa://{}", server.address());
@@ -171,7 +171,7 @@ fn an_entry_of_bolt_s_header_map_is_as_the_command_printed_it_last() {
 }
 
 #[test]
-fn commands_of_a_plan_are_printed_first_and_run_in_runs_only() {
+fn plan_commands_run_only_in_real_runs() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let target = url(&server, "/");
@@ -232,7 +232,7 @@ fn commands_of_a_plan_are_printed_first_and_run_in_runs_only() {
 }
 
 #[test]
-fn a_file_of_variables_runs_no_command() {
+fn env_file_cannot_run_commands() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let target = url(&server, "/");

@@ -6,7 +6,7 @@ use crate::support::Place;
 use crate::{events, failure, http, url};
 
 #[test]
-fn http_2_judges_answers_as_http_1_does() {
+fn http2_responses_are_judged_like_http1() {
     let place = Place::new();
     fs::write(
         place.path("users.csv"),

@@ -81,7 +81,7 @@ fn events(run: &Value) -> (u64, u64, u64) {
 }
 
 #[test]
-fn both_ends_count_the_same_requests_in_plaintext_and_over_tls() {
+fn client_and_server_count_same_requests() {
     let place = Place::new();
     place.certificates();
     let links = [
@@ -116,7 +116,7 @@ fn both_ends_count_the_same_requests_in_plaintext_and_over_tls() {
 }
 
 #[test]
-fn an_open_loop_of_bodies_that_vary_says_what_every_call_sent() {
+fn open_loop_templated_bodies_are_accounted_exactly() {
     let place = Place::new();
     fs::write(
         place.path("users.csv"),
@@ -171,7 +171,7 @@ fn an_open_loop_of_bodies_that_vary_says_what_every_call_sent() {
 }
 
 #[test]
-fn statuses_headers_and_bodies_that_nobody_expects_are_failures_with_codes() {
+fn unexpected_status_header_and_body_are_failures() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let three = ["--clients", "1", "--calls", "3"];
@@ -242,7 +242,7 @@ fn statuses_headers_and_bodies_that_nobody_expects_are_failures_with_codes() {
 }
 
 #[test]
-fn streams_of_events_are_timed_and_judged_by_their_ends() {
+fn event_streams_are_timed_and_end_checked() {
     let place = Place::new();
     let server = place.serve(&["http", "--pace", "20ms"]);
     let load = ["--clients", "2", "--calls", "6"];
@@ -297,7 +297,7 @@ fn streams_of_events_are_timed_and_judged_by_their_ends() {
 }
 
 #[test]
-fn the_server_chooses_the_version_where_both_are_offered() {
+fn auto_version_follows_server_alpn_choice() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
@@ -341,7 +341,7 @@ fn the_server_chooses_the_version_where_both_are_offered() {
 }
 
 #[test]
-fn a_deadline_resets_the_stream_and_leaves_the_connection() {
+fn deadline_resets_stream_but_keeps_connection() {
     let place = Place::new();
     let server = place.serve(&["http", "--delay", "300ms"]);
     let flags = [
@@ -361,7 +361,7 @@ fn a_deadline_resets_the_stream_and_leaves_the_connection() {
 }
 
 #[test]
-fn a_server_of_http_1_alone_is_named() {
+fn http1_only_server_is_named_in_error() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
     let flags = ["--http2", "--clients", "1", "--calls", "1"];
@@ -378,7 +378,7 @@ fn a_server_of_http_1_alone_is_named() {
 }
 
 #[test]
-fn a_server_that_takes_one_request_at_a_time_makes_the_others_wait() {
+fn single_slot_server_makes_calls_queue() {
     let place = Place::new();
     let server = place.serve(&["http", "--pool", "1", "--delay", "50ms"]);
     let load = ["--rate", "40/s", "--duration", "1s", "--connections", "40"];
@@ -392,7 +392,7 @@ fn a_server_that_takes_one_request_at_a_time_makes_the_others_wait() {
 }
 
 #[test]
-fn a_unix_socket_is_a_target_too() {
+fn unix_socket_works_as_target() {
     let place = Place::new();
     let mut command = place.command(&["serve", "http", "--listen", "unix:http.sock"]);
     let child = command.stdout(Stdio::null()).spawn().expect("a server");
@@ -414,7 +414,7 @@ fn a_unix_socket_is_a_target_too() {
 }
 
 #[test]
-fn a_trace_shows_heads_and_no_secrets() {
+fn trace_shows_headers_without_secrets() {
     let place = Place::new();
     let server = place.serve(&["http"]);
     let flags = [
@@ -445,7 +445,7 @@ fn a_trace_shows_heads_and_no_secrets() {
 }
 
 #[test]
-fn a_ladder_of_http_is_measured() {
+fn http_ladder_is_measured() {
     let place = Place::new();
     let plan = "name = \"http\"\n[call.http]\npath = \"/bytes/100\"\n\
         [load]\nrate = \"100/s\"\nwarmup = \"100ms\"\nconnections = 2\n\
@@ -460,7 +460,7 @@ fn a_ladder_of_http_is_measured() {
 }
 
 #[test]
-fn a_client_of_plain_http2_gets_answers_of_a_given_size_from_the_fast_server() {
+fn fast_server_sends_configured_size_over_http2() {
     let place = Place::new();
     let server = place.serve(&["fast", "--answer-size", "1KiB"]);
     let two = [&FORTY[..], &["--http-version", "2"]].concat();

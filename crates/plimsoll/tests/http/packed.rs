@@ -7,7 +7,7 @@ use crate::support::{Place, Server};
 use crate::{events, failure, http, url};
 
 #[test]
-fn packed_answers_are_unpacked_counted_both_ways_and_bounded() {
+fn compressed_responses_are_decoded_counted_and_bounded() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
     let load = ["--clients", "2", "--calls", "10"];

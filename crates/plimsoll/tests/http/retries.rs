@@ -18,7 +18,7 @@ fn retried(run: &Value) -> u64 {
 
 /// nginx ends a connection after some requests: with GOAWAY, or over HTTP/1.1 with `Connection: close`.
 #[test]
-fn calls_that_nginx_did_not_take_are_sent_again() {
+fn calls_unprocessed_by_nginx_are_retried() {
     let place = Place::new();
     place.certificates();
     fs::create_dir(place.path("site")).unwrap();
@@ -52,7 +52,7 @@ fn calls_that_nginx_did_not_take_are_sent_again() {
 
 /// The connection rests between two calls for much longer than its end takes to arrive.
 #[test]
-fn races_with_an_idle_timeout_are_told_from_failures() {
+fn idle_timeout_races_are_distinguished_from_failures() {
     let place = Place::new();
     let server = Recorder::start(|number| always(number).filter(|_| number == 0));
     let load = ["--connections", "1", "--rate", "2/s", "--duration", "3s"];
@@ -86,7 +86,7 @@ fn races_with_an_idle_timeout_are_told_from_failures() {
 }
 
 #[test]
-fn a_request_that_the_server_drops_at_once_is_a_failure() {
+fn immediately_dropped_request_is_not_retried() {
     let place = Place::new();
     let server = Recorder::start(|_| None);
     let flags = ["--clients", "2", "--calls", "10"];
@@ -96,7 +96,7 @@ fn a_request_that_the_server_drops_at_once_is_a_failure() {
 }
 
 #[test]
-fn a_silent_server_has_not_gone_away() {
+fn silent_server_fails_only_by_deadline() {
     let place = Place::new();
     // Connections stay in its queue: nobody takes them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -110,7 +110,7 @@ fn a_silent_server_has_not_gone_away() {
 }
 
 #[test]
-fn a_proxy_that_never_answers_is_named() {
+fn unresponsive_proxy_is_named() {
     let place = Place::new();
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().unwrap();
@@ -135,7 +135,7 @@ fn a_proxy_that_never_answers_is_named() {
 }
 
 #[test]
-fn a_head_of_many_fields_is_read_and_one_too_large_is_named() {
+fn response_head_over_limit_is_reported() {
     let place = Place::new();
     let server = Recorder::start(|_| Some(Box::leak(long_head().into_boxed_slice())));
     let load = ["--clients", "1", "--calls", "2"];

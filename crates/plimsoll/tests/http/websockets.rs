@@ -19,7 +19,7 @@ fn failures(run: &Value, code: &str) -> u64 {
 }
 
 #[test]
-fn users_send_the_frames_of_a_script() {
+fn websocket_users_follow_frame_script() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "ws_server.py"));
     let url = format!("ws://{}/script", server.address());
@@ -132,7 +132,7 @@ fn users_send_the_frames_of_a_script() {
 }
 
 #[test]
-fn frames_over_websockets_are_answered_by_a_server_of_others() {
+fn websocket_frames_work_with_python_server() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "ws_server.py"));
     let ws = |code: i32, path: &str, flags: &[&str]| {

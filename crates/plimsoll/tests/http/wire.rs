@@ -79,7 +79,7 @@ pub(crate) fn always(_: usize) -> Option<&'static [u8]> {
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nset-cookie: a=1\r\ncontent-length: 2\r\n\r\nok";
 
 #[test]
-fn rows_of_json_arrive_byte_for_byte() {
+fn json_rows_arrive_byte_for_byte() {
     let (place, server) = (Place::new(), Recorder::start(always));
     let values = [
         "12345678901234567890123",
@@ -121,7 +121,7 @@ fn rows_of_json_arrive_byte_for_byte() {
 }
 
 #[test]
-fn headers_of_one_name_are_all_sent_in_order() {
+fn repeated_headers_are_sent_in_order() {
     let (place, server) = (Place::new(), Recorder::start(always));
     fs::write(place.path("users.csv"), "user\nann\n").unwrap();
     let flags = [
@@ -164,7 +164,7 @@ fn headers_of_one_name_are_all_sent_in_order() {
 }
 
 #[test]
-fn names_of_headers_are_sent_as_typed_where_asked() {
+fn typed_names_flag_preserves_header_case() {
     let (place, server) = (Place::new(), Recorder::start(always));
     let flags = [
         "-H",
@@ -189,7 +189,7 @@ fn names_of_headers_are_sent_as_typed_where_asked() {
 }
 
 #[test]
-fn every_expected_header_of_a_name_is_required() {
+fn every_expected_header_value_is_required() {
     let (place, server) = (Place::new(), Recorder::start(always));
     let url = server.url("/");
     for (first, code) in [("session=9", 1), ("a=1", 0)] {
@@ -216,7 +216,7 @@ fn every_expected_header_of_a_name_is_required() {
 }
 
 #[test]
-fn fields_that_are_not_filled_in_are_refused() {
+fn templates_in_unsupported_options_are_rejected() {
     let (place, server) = (Place::new(), Recorder::start(always));
     let url = server.url("/");
     for (command, flags) in [
@@ -246,7 +246,7 @@ fn fields_that_are_not_filled_in_are_refused() {
 }
 
 #[test]
-fn an_open_quote_is_named_by_its_line() {
+fn unclosed_quote_is_reported_with_line() {
     let (place, server) = (Place::new(), Recorder::start(always));
     fs::write(
         place.path("u.csv"),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn each_group_is_agreed_on_by_name_with_our_server() {
+fn each_group_is_negotiated_with_our_server() {
     let place = place();
     let offered = GROUPS.iter().flat_map(|(group, _)| ["--group", *group]);
     let offered: Vec<&str> = offered.collect();
@@ -38,7 +38,7 @@ fn each_group_is_agreed_on_by_name_with_our_server() {
 }
 
 #[test]
-fn full_and_resumed_handshakes_are_counted_apart() {
+fn full_and_resumed_handshakes_are_counted_separately() {
     let place = place();
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
@@ -53,7 +53,7 @@ fn full_and_resumed_handshakes_are_counted_apart() {
 }
 
 #[test]
-fn each_group_is_agreed_on_with_openssl_as_server_and_as_client() {
+fn each_group_is_negotiated_with_openssl() {
     let place = place();
     for (ours, theirs) in known_to_openssl(&place, &GROUPS) {
         let server = s_server(&place, &["-WWW", "-tls1_3", "-groups", theirs]);
@@ -89,7 +89,7 @@ fn each_group_is_agreed_on_with_openssl_as_server_and_as_client() {
 }
 
 #[test]
-fn a_hybrid_and_its_classical_part_both_have_a_key_share() {
+fn hybrid_group_also_sends_classical_key_share() {
     let place = place();
     for (curve, group, retried) in [
         ("x25519mlkem768", "X25519MLKEM768", false),

@@ -11,7 +11,7 @@ fn is_of_kind(agreed: &Value, kind: &str, signature: &str) {
 }
 
 #[test]
-fn each_kind_of_certificate_is_shown_and_checked_at_both_ends() {
+fn both_ends_verify_each_certificate_kind() {
     for (kind, signature) in KINDS {
         let place = certified(kind);
         let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
@@ -58,7 +58,7 @@ fn each_kind_of_certificate_is_shown_and_checked_at_both_ends() {
 }
 
 #[test]
-fn each_kind_of_certificate_is_shown_to_and_checked_by_openssl() {
+fn openssl_interoperates_with_each_certificate_kind() {
     let version = Place::new();
     for (kind, signature) in known_to_openssl(&version, &KINDS) {
         let place = certified(kind);
@@ -109,7 +109,7 @@ fn each_kind_of_certificate_is_shown_to_and_checked_by_openssl() {
 }
 
 #[test]
-fn lists_of_revoked_certificates_are_signed_by_each_kind_and_verified_at_both_ends() {
+fn both_ends_verify_crls_of_each_kind() {
     let version = Place::new();
     let theirs = known_to_openssl(&version, &KINDS);
     for (kind, _) in KINDS {
@@ -173,7 +173,7 @@ fn lists_of_revoked_certificates_are_signed_by_each_kind_and_verified_at_both_en
 }
 
 #[test]
-fn a_chain_that_no_record_holds_is_read_by_openssl_go_and_us() {
+fn multi_record_certificate_chain_works_with_peers() {
     let place = Place::new();
     let large = [
         "--names",

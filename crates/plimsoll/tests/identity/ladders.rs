@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
+fn ladder_generates_and_serves_each_certificate_kind() {
     let place = Place::new();
     let plan = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = { json = \"[1]\" }\n\
         [load]\nrate = \"50/s\"\nreuse = \"never\"\n\
@@ -45,7 +45,7 @@ fn a_ladder_makes_certificates_of_each_kind_and_serves_with_them() {
 }
 
 #[test]
-fn a_ladder_in_turns_lists_what_new_and_resumed_connections_cost() {
+fn ladder_lists_new_and_resumed_connection_costs() {
     let place = Place::new();
     let plan = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = { json = \"[1]\" }\n\
         [load]\nrate = \"400/s\"\nduration = \"1s\"\n\
@@ -99,7 +99,7 @@ fn a_ladder_in_turns_lists_what_new_and_resumed_connections_cost() {
 }
 
 #[test]
-fn a_ladder_prices_openssl_at_the_server_beside_ours() {
+fn ladder_compares_openssl_and_rustls_servers() {
     let place = Place::new();
     let version = text(&succeeds(&mut openssl(&place, &["version"])).stdout);
     let version: Vec<&str> = version.split_whitespace().take(2).collect();
@@ -193,7 +193,7 @@ fn a_ladder_prices_openssl_at_the_server_beside_ours() {
 }
 
 #[test]
-fn a_ladder_says_what_openssl_can_not_do() {
+fn ladder_reports_unsupported_openssl_settings() {
     let place = Place::new();
     let plan = "[call.fetch]\n[load]\nrate = \"20/s\"\nreuse = \"never\"\n\
         [ladder]\nslice = \"300ms\"\nrounds = 1\nserve = [\"files\"]\nsize = [\"1KiB\", \"2KiB\"]\n\

@@ -19,7 +19,7 @@ fn counted(server: Server) -> (u64, u64) {
 }
 
 #[test]
-fn a_share_of_the_handshakes_is_full_as_the_server_counts_them() {
+fn full_handshake_share_matches_server_count() {
     for (share, clients, version) in [
         ("10%", "1", "1.3"),
         ("25%", "4", "1.3"),
@@ -53,7 +53,7 @@ fn a_share_of_the_handshakes_is_full_as_the_server_counts_them() {
 }
 
 #[test]
-fn connections_live_for_so_many_calls() {
+fn connections_close_after_configured_calls() {
     let place = place();
     let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_TLS[..]].concat());
     let url = format!("grpcs://localhost:{}", server.port);
@@ -96,7 +96,7 @@ fn connections_live_for_so_many_calls() {
 }
 
 #[test]
-fn connections_live_for_a_time_whether_they_are_used_or_not() {
+fn idle_and_used_connections_expire_after_lifetime() {
     let place = place();
     let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_TLS[..]].concat());
     let url = format!("grpcs://localhost:{}", server.port);

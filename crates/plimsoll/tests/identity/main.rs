@@ -128,7 +128,7 @@ const OLD: [&str; 2] = ["--tls-version", "1.2"];
 const BOTH: [&str; 4] = ["--tls-version", "1.3", "--tls-version", "1.2"];
 
 #[test]
-fn secrets_are_written_where_that_is_asked_for_and_nowhere_else() {
+fn tls_secrets_go_only_to_key_log() {
     let place = place();
     let server = place.serve(&[&["files"], &BOTH[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
@@ -171,7 +171,7 @@ fn secrets_are_written_where_that_is_asked_for_and_nowhere_else() {
 }
 
 #[test]
-fn certificates_are_compressed_where_both_ends_want_that() {
+fn certificates_are_compressed_when_both_support_it() {
     let place = Place::new();
     place.expect(0, &["certs", "certs", "--names", "500"]);
     let received = |place: &Place| {
@@ -189,7 +189,7 @@ fn certificates_are_compressed_where_both_ends_want_that() {
 }
 
 #[test]
-fn servers_say_at_their_end_what_clients_chose() {
+fn servers_report_negotiated_parameters_at_exit() {
     let place = place();
     for server in ["files", "hold"] {
         let mut command = place.command(

@@ -29,7 +29,7 @@ fn issue(place: &Place, name: &str, key: &str, sign: &str, more: &str) {
 const EC: &str = "-algorithm EC -pkeyopt ec_paramgen_curve:P-256";
 
 #[test]
-fn unsupported_certificates_of_servers_are_explained_in_sentences() {
+fn unsupported_server_certificates_are_explained() {
     let place = Place::new();
     for (name, key, sign, more, code, said) in [
         (

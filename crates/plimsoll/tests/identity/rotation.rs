@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
+fn certificates_rotate_at_both_ends_during_load() {
     let place = place();
     let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
@@ -122,7 +122,7 @@ fn certificates_are_replaced_at_both_ends_while_the_load_goes_on() {
 }
 
 #[test]
-fn a_client_ca_that_is_replaced_decides_who_comes_in() {
+fn replaced_client_ca_takes_effect_at_runtime() {
     let place = place();
     place.expect(0, &["certs", "others"]);
     let until = |what: &str, is_so: &dyn Fn() -> bool| {

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tls_1_2_is_spoken_where_it_is_asked_for() {
+fn tls12_is_negotiated_on_request() {
     for (suite, kind) in OLD_SUITES {
         let place = certified(kind);
         // Both ends ours.
@@ -36,7 +36,7 @@ fn tls_1_2_is_spoken_where_it_is_asked_for() {
 }
 
 #[test]
-fn sessions_of_tls_1_2_are_resumed() {
+fn tls12_sessions_are_resumed() {
     let place = place();
     let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
@@ -49,7 +49,7 @@ fn sessions_of_tls_1_2_are_resumed() {
 }
 
 #[test]
-fn versions_that_do_not_meet_say_so() {
+fn tls_version_conflicts_are_reported() {
     let place = place();
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
@@ -97,7 +97,7 @@ fn versions_that_do_not_meet_say_so() {
 }
 
 #[test]
-fn connections_rest_over_tls_1_2_where_it_is_asked_for() {
+fn held_connections_use_tls12_on_request() {
     let place = place();
     let server = place.serve(&[&["hold"], &BOTH[..], &SERVER_MTLS].concat());
     let url = format!("tls://localhost:{}", server.port);
@@ -121,7 +121,7 @@ fn connections_rest_over_tls_1_2_where_it_is_asked_for() {
 
 /// What a client of the default versions agrees on with servers of either, in every protocol's way to use a link.
 #[test]
-fn servers_without_tls_1_3_are_spoken_to_by_default() {
+fn tls12_only_servers_work_by_default() {
     let place = certified("ecdsa-p256");
     for (server_versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
         let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
@@ -166,7 +166,7 @@ fn servers_without_tls_1_3_are_spoken_to_by_default() {
 }
 
 #[test]
-fn every_protocol_speaks_tls_1_2_on_its_own_records_by_default() {
+fn every_protocol_works_over_tls12_by_default() {
     let place = place();
     let server = place.serve(&[&["score"], &OLD[..], &SERVER_TLS].concat());
     let grpc = [
@@ -192,7 +192,7 @@ fn every_protocol_speaks_tls_1_2_on_its_own_records_by_default() {
 }
 
 #[test]
-fn connections_rest_with_servers_of_tls_1_2_by_default() {
+fn held_connections_work_with_tls12_servers() {
     let place = place();
     let server = place.serve(&[&["hold"], &OLD[..], &SERVER_TLS].concat());
     let url = format!("tls://localhost:{}", server.port);
@@ -208,7 +208,7 @@ fn connections_rest_with_servers_of_tls_1_2_by_default() {
 
 /// What is counted as resumed was resumed, also where the server turns out to have TLS 1.2 alone.
 #[test]
-fn sessions_are_resumed_with_servers_of_either_version_by_default() {
+fn sessions_resume_with_either_tls_version() {
     let place = place();
     for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3")] {
         let server = place.serve(&[&["files"], versions, &SERVER_TLS[..]].concat());
@@ -230,7 +230,7 @@ fn sessions_are_resumed_with_servers_of_either_version_by_default() {
 }
 
 #[test]
-fn what_only_tls_1_3_has_means_tls_1_3() {
+fn tls13_only_options_imply_tls13() {
     let place = place();
     let url = "https://localhost:1/bytes/100";
     let shown = |flags: &[&str]| {

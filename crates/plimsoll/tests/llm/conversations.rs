@@ -5,7 +5,7 @@ use crate::support::{CLIENT_TLS, Place, SERVER_TLS, Server};
 use crate::{counted, llm, times, url};
 
 #[test]
-fn conversations_hold_what_was_answered_and_pause_between_turns() {
+fn conversations_repeat_history_and_pause_between_turns() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "llm_server.py"));
     let url = url(&server);

@@ -8,7 +8,7 @@ use plimsoll_model::ladder::LadderRecord;
 use crate::support::{Place, stderr_of};
 
 #[test]
-fn one_ladder_reads_the_same_tokens_over_both() {
+fn sse_and_websocket_rungs_read_all_tokens() {
     let place = Place::new();
     let serve = [
         "llm",

@@ -57,7 +57,7 @@ fn times(run: &Value, name: &str) -> (u64, f64) {
 }
 
 #[test]
-fn both_ends_count_the_same_tokens_over_every_link() {
+fn client_and_server_count_same_tokens() {
     let place = Place::new();
     place.certificates();
     for (server, client, scheme, host) in [
@@ -104,7 +104,7 @@ fn both_ends_count_the_same_tokens_over_every_link() {
 }
 
 #[test]
-fn answers_are_as_long_as_was_asked_and_wait_for_a_slot() {
+fn answers_respect_max_tokens_and_slots() {
     let place = Place::new();
     let server = place.serve(&[
         "llm",
@@ -141,7 +141,7 @@ fn answers_are_as_long_as_was_asked_and_wait_for_a_slot() {
 }
 
 #[test]
-fn what_is_late_is_no_goodput_and_objectives_know_tokens() {
+fn goodput_and_token_objectives_are_judged() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "30ms", "--tokens", "5"]);
     let load = ["--clients", "2", "--calls", "10"];
@@ -185,7 +185,7 @@ fn what_is_late_is_no_goodput_and_objectives_know_tokens() {
 }
 
 #[test]
-fn a_run_is_exported_by_the_names_of_others() {
+fn run_exports_to_aiperf_metric_names() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "1ms"]);
     llm(
@@ -237,7 +237,7 @@ fn a_run_is_exported_by_the_names_of_others() {
 }
 
 #[test]
-fn a_server_on_uvicorn_is_read_as_it_writes_and_the_key_stays_in_the_environment() {
+fn uvicorn_streams_parse_and_key_stays_secret() {
     let place = Place::new();
     fs::write(
         place.path("prompts.csv"),
@@ -346,7 +346,7 @@ fn a_server_on_uvicorn_is_read_as_it_writes_and_the_key_stays_in_the_environment
 }
 
 #[test]
-fn the_openai_package_reads_what_the_simulator_answers() {
+fn openai_package_reads_simulator_responses() {
     let place = Place::new();
     place.certificates();
     let authorities = place.path("certs/ca.crt");
@@ -365,7 +365,7 @@ fn the_openai_package_reads_what_the_simulator_answers() {
 }
 
 #[test]
-fn answers_stream_over_http_2_too() {
+fn responses_stream_over_http2() {
     let place = Place::new();
     place.certificates();
     let pace = ["llm", "--token-delay", "1ms"];
@@ -411,7 +411,7 @@ fn answers_stream_over_http_2_too() {
 }
 
 #[test]
-fn a_service_that_leaves_ends_its_connections_over_http_2_too() {
+fn lame_duck_server_closes_http2_connections() {
     let place = Place::new();
     let lame = ["llm", "--token-delay", "1ms", "--lame-duck", "600s"];
     let server = place.serve(&lame);
@@ -432,7 +432,7 @@ fn a_service_that_leaves_ends_its_connections_over_http_2_too() {
 }
 
 #[test]
-fn flags_that_contradict_each_other_are_refused() {
+fn conflicting_flags_are_rejected() {
     let place = Place::new();
     for (flags, printed) in [
         (

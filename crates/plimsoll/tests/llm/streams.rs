@@ -80,7 +80,7 @@ fn events(all: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn times_and_counts_are_of_answers_that_succeeded() {
+fn times_and_counts_cover_only_successes() {
     let place = Place::new();
     let failure = r#"data: {"object":"error","message":"the engine died","code":500}"#;
     let server = Scripted::start(move |number| match number % 2 {
@@ -148,7 +148,7 @@ fn finish_reasons_are_counted_shown_and_judged() {
 }
 
 #[test]
-fn texts_come_from_files_and_fields_stand_where_values_do() {
+fn prompt_files_and_templates_fill_request_body() {
     let place = Place::new();
     let server = Scripted::start(|_| events(&[TOKEN, DONE]));
     for (name, content) in [

@@ -6,7 +6,7 @@ use super::*;
 
 #[cfg(not(feature = "tokenizers"))]
 #[test]
-fn a_build_without_tokenizers_names_the_feature() {
+fn build_without_tokenizers_names_required_feature() {
     let place = Place::new();
     fs::write(place.path("tokenizer.json"), "{}").unwrap();
     let flags = ["--clients", "1", "--tokenizer", "tokenizer.json"];
@@ -19,7 +19,7 @@ fn a_build_without_tokenizers_names_the_feature() {
 }
 
 #[test]
-fn a_tokenizer_needs_a_stream_of_tokens() {
+fn tokenizer_requires_token_stream() {
     let place = Place::new();
     let plan = "target = \"http://127.0.0.1:1\"\n[call.http]\nstream = \"sse\"\ntokenizer = \"a.json\"\n\
         [load]\nclients = 1\ncalls = 1\n";
@@ -43,7 +43,7 @@ fn words(place: &Place, vocabulary: &str) {
 
 #[cfg(feature = "tokenizers")]
 #[test]
-fn a_tokenizer_counts_beside_the_service_and_in_its_place() {
+fn tokenizer_counts_alongside_or_instead_of_service() {
     let place = Place::new();
     place.certificates();
     words(&place, r#""[UNK]": 0"#);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_interrupt_reaches_all_and_everything_is_written() {
+fn interrupt_reaches_all_processes_and_saves_results() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "200/s"]);
@@ -44,7 +44,7 @@ fn an_interrupt_reaches_all_and_everything_is_written() {
 }
 
 #[test]
-fn a_process_that_dies_ends_the_run_and_what_was_measured_stays() {
+fn dead_process_ends_run_and_keeps_measurements() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
@@ -100,7 +100,7 @@ fn a_process_that_dies_ends_the_run_and_what_was_measured_stays() {
 
 /// A process that was stopped, swapped out, or has no core: nothing says so but its silence.
 #[test]
-fn a_process_that_stands_still_is_given_up_and_the_others_go_on() {
+fn stalled_process_is_dropped_and_others_continue() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
@@ -145,7 +145,7 @@ fn a_process_that_stands_still_is_given_up_and_the_others_go_on() {
 
 /// Two wishes to end are "at once", also where a process can't hear them.
 #[test]
-fn a_process_that_stands_still_keeps_no_run_from_ending() {
+fn stalled_process_does_not_block_shutdown() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "300/s"]);
@@ -179,7 +179,7 @@ fn intervals(place: &Place) -> usize {
 }
 
 #[test]
-fn processes_end_with_the_one_that_started_them() {
+fn child_processes_exit_with_parent() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     let mut command = place.command(&["grpc", &server.plaintext(), "--rate", "100/s"]);

@@ -49,7 +49,7 @@ fn all_ok(run: &Value, calls: u64) {
 /// The load is over before its first interval is: what both ends hold is what they held when it
 /// began, and what they held before that is reported.
 #[test]
-fn a_short_load_of_two_processes_reports_what_both_ends_held() {
+fn short_multiprocess_load_reports_resource_usage() {
     let place = Place::new();
     let server = place.serve(&["orders"]);
     let url = server.plaintext();
@@ -72,7 +72,7 @@ fn a_short_load_of_two_processes_reports_what_both_ends_held() {
 }
 
 #[test]
-fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
+fn fixed_rate_is_independent_of_process_count() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     let url = server.plaintext();
@@ -153,7 +153,7 @@ fn a_fixed_rate_is_the_same_from_one_process_and_from_three() {
 }
 
 #[test]
-fn clients_that_one_process_has_no_descriptors_for_come_from_several() {
+fn clients_beyond_descriptor_limit_use_more_processes() {
     let place = Place::new();
     let server = place.serve(&["orders", "--processes", "2"]);
     let url = server.plaintext();
@@ -198,7 +198,7 @@ fn clients_that_one_process_has_no_descriptors_for_come_from_several() {
 }
 
 #[test]
-fn secrets_and_certificates_reach_the_processes_and_no_file() {
+fn credentials_reach_processes_but_no_file() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["score", "--delay", "0s"], &SERVER_MTLS[..]].concat());
@@ -233,7 +233,7 @@ fn secrets_and_certificates_reach_the_processes_and_no_file() {
 }
 
 #[test]
-fn files_and_bolt_are_spread_as_well() {
+fn fetch_and_bolt_run_in_multiple_processes() {
     let place = Place::new();
     let bolt = place.serve(&["bolt"]);
     let url = format!("sofa://{}", bolt.address());
@@ -287,7 +287,7 @@ fn files_and_bolt_are_spread_as_well() {
 }
 
 #[test]
-fn what_can_not_be_spread_is_reported() {
+fn unsplittable_loads_are_reported() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_server_of_several_processes_is_one_server() {
+fn multiprocess_server_acts_as_one() {
     let place = Place::new();
     let server = place.serve(&["orders", "--pool", "4", "--processes", "3"]);
     let parts = children(server.child.id());
@@ -45,7 +45,7 @@ fn a_server_of_several_processes_is_one_server() {
 }
 
 #[test]
-fn a_server_process_that_dies_ends_the_server() {
+fn dead_server_process_ends_server() {
     let place = Place::new();
     let mut command = place.command(&[
         "serve",
@@ -68,7 +68,7 @@ fn a_server_process_that_dies_ends_the_server() {
 }
 
 #[test]
-fn server_processes_end_with_the_one_that_started_them() {
+fn server_processes_exit_with_parent() {
     let place = Place::new();
     let mut server = place.serve(&["score", "--processes", "2"]);
     let parts = children(server.child.id());
@@ -82,7 +82,7 @@ fn server_processes_end_with_the_one_that_started_them() {
 }
 
 #[test]
-fn what_keeps_server_processes_from_listening_is_reported_once() {
+fn multiprocess_listen_failure_is_reported_once() {
     let place = Place::new();
     let output = place.run(&[
         "serve",

@@ -132,7 +132,7 @@ fn spelled_otherwise(plan: &str) -> String {
 }
 
 #[test]
-fn plans_that_mean_the_same_are_the_same() {
+fn equivalent_plans_compare_equal() {
     registry::register();
     let mut changed = 0;
     for (place, plan) in golden() {
@@ -158,7 +158,7 @@ fn plans_that_mean_the_same_are_the_same() {
 }
 
 #[test]
-fn runs_whose_plans_are_spelled_differently_are_compared_as_runs_of_one_plan() {
+fn respelled_plan_shows_no_differences_in_compare() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     let url = server.plaintext();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn websockets_of_python_goes_through_our_gateway() {
+fn python_client_works_through_gateway() {
     let place = Place::new();
     for (flags, how) in [(&[][..], &[][..]), (&["--compression"], &["compressed"])] {
         let stack = Stack::start_with(&place, flags);
@@ -21,7 +21,7 @@ fn websockets_of_python_goes_through_our_gateway() {
 }
 
 #[test]
-fn our_sessions_go_through_a_stack_of_python() {
+fn python_stack_serves_sessions() {
     let place = Place::new();
     let mut server = support::Server::start(&mut python(&place, "websockets_server.py"));
     let sockets = server.next_address();
@@ -49,7 +49,7 @@ fn our_sessions_go_through_a_stack_of_python() {
 }
 
 #[test]
-fn our_sessions_go_through_a_stack_of_python_over_tls() {
+fn python_stack_serves_sessions_over_tls() {
     let place = Place::new();
     place.certificates();
     let mut command = python(&place, "websockets_server.py");

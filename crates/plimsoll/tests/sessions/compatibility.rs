@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
+fn session_run_exports_rows_and_summary() {
     let place = Place::new();
     let stack = Stack::start(&place);
     let out = place.expect(
@@ -174,7 +174,7 @@ fn a_run_of_sessions_is_exported_as_rows_and_a_summary() {
 }
 
 #[test]
-fn variables_of_session_load_tests_are_understood_and_fill_their_folder() {
+fn session_env_files_configure_run() {
     let place = Place::new();
     // As the simulator's and the load's own files have them.
     let text = "one two three";

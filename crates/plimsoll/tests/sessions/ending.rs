@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_stack_that_is_stopped_lets_its_runs_end() {
+fn stopped_stack_drains_active_runs() {
     let place = Place::new();
     // Runs of 600 ms, in a second of drain time.
     let mut stack = Stack::start_with(&place, &["--tokens", "300"]);
@@ -36,7 +36,7 @@ fn a_stack_that_is_stopped_lets_its_runs_end() {
 
 /// What is accepted while the service stops is carried out whole, or is an error.
 #[test]
-fn runs_that_are_accepted_around_the_end_bring_all_their_tokens() {
+fn shutdown_completes_runs_already_accepted() {
     const RUNS: usize = 50;
     let place = Place::new();
     let mut stack = Stack::start_without(&place, &["--token-delay", "20ms"]);
@@ -104,7 +104,7 @@ fn runs_that_are_accepted_around_the_end_bring_all_their_tokens() {
 }
 
 #[test]
-fn sessions_that_the_end_of_the_run_cuts_off_have_not_failed() {
+fn cut_off_sessions_do_not_fail() {
     let place = Place::new();
     let stack = Stack::start_with(&place, &["--tokens", "20000"]);
     let api = format!("session://{}", stack.api);

@@ -82,7 +82,7 @@ impl Drop for Stack {
 }
 
 #[test]
-fn every_ready_plan_of_sessions_runs() {
+fn shipped_session_plans_run() {
     let place = Place::new();
     let stack = Stack::start(&place);
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
@@ -134,7 +134,7 @@ fn every_ready_plan_of_sessions_runs() {
 }
 
 #[test]
-fn a_run_of_sessions_is_reported_and_read_back() {
+fn saved_session_run_reports_and_replays() {
     let place = Place::new();
     let stack = Stack::start(&place);
     let (api, socket) = (
@@ -208,7 +208,7 @@ fn session_token(api: &str) -> (String, String) {
 }
 
 #[test]
-fn certificates_and_secrets_are_read_again_at_a_hangup() {
+fn sighup_reloads_certificates_and_secrets() {
     let place = Place::new();
     let secret = |byte: u8| vec![byte; 40];
     let signed_with = |api: &str, byte: u8| {
@@ -282,7 +282,7 @@ fn certificates_and_secrets_are_read_again_at_a_hangup() {
 }
 
 #[test]
-fn messages_are_compressed_where_both_ends_want_that() {
+fn compression_requires_both_ends() {
     let place = Place::new();
     // Words that repeat themselves; the frames of one token are short.
     let text = "carries ".repeat(40).replace(' ', "-") + " end";
@@ -362,7 +362,7 @@ fn sessions_are_shared_by_processes() {
 }
 
 #[test]
-fn sessions_over_tls_check_who_they_talk_to() {
+fn tls_sessions_verify_server_certificate() {
     let place = Place::new();
     place.certificates();
     let both = ["--tls-version", "1.3", "--tls-version", "1.2"];

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_wrong_with_sessions_is_reported() {
+fn session_setup_errors_are_reported() {
     let place = Place::new();
     for (arguments, printed) in [
         (
@@ -103,7 +103,7 @@ fn what_is_wrong_with_sessions_is_reported() {
 }
 
 #[test]
-fn a_redis_that_refuses_is_reported_at_the_start() {
+fn gateway_startup_reports_redis_errors() {
     let place = Place::new();
     // Free again when it is known.
     let port = {

@@ -11,7 +11,7 @@ use super::terminal::Seat;
 use super::{begun, over, plan, rendezvous, shard};
 
 #[test]
-fn another_plan_and_a_shard_that_does_not_come_are_named() {
+fn mismatched_or_missing_shards_are_named() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
@@ -35,7 +35,7 @@ fn another_plan_and_a_shard_that_does_not_come_are_named() {
 }
 
 #[test]
-fn one_that_is_ordered_to_end_hands_over_and_the_run_is_partial() {
+fn terminated_shard_hands_over_partial_results() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 60);
@@ -62,7 +62,7 @@ fn one_that_is_ordered_to_end_hands_over_and_the_run_is_partial() {
 }
 
 #[test]
-fn a_run_whose_leader_is_lost_is_watched_and_merged_afterwards() {
+fn merge_recovers_run_with_lost_leader() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 30);
@@ -98,7 +98,7 @@ fn a_run_whose_leader_is_lost_is_watched_and_merged_afterwards() {
 }
 
 #[test]
-fn whoever_watches_sees_the_whole_and_may_end_it() {
+fn watch_shows_progress_and_stops_run() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 60);
@@ -120,7 +120,7 @@ fn whoever_watches_sees_the_whole_and_may_end_it() {
 }
 
 #[test]
-fn ctrl_c_asks_whoever_watches_and_only_then_ends_the_run() {
+fn watch_ctrl_c_asks_before_stopping() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 600);
@@ -155,7 +155,7 @@ fn ctrl_c_asks_whoever_watches_and_only_then_ends_the_run() {
 }
 
 #[test]
-fn what_is_missing_is_asked_for() {
+fn missing_shard_settings_are_reported() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 1);

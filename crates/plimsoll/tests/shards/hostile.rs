@@ -61,7 +61,7 @@ fn with_due(text: &str, due: impl Fn(u64) -> u64) -> String {
 }
 
 #[test]
-fn a_shard_that_contradicts_itself_is_named() {
+fn inconsistent_shard_counts_are_reported() {
     let place = two_shards();
     let (file, text) = parts(&place).remove(0);
     for (out, due, words) in [
@@ -89,7 +89,7 @@ fn a_shard_that_contradicts_itself_is_named() {
 }
 
 #[test]
-fn a_head_that_counts_too_many_shards_is_refused() {
+fn merge_rejects_invalid_shard_count() {
     let place = two_shards();
     let head = place.path("meeting/r1/head.json");
     let text = fs::read_to_string(&head).unwrap();
@@ -107,7 +107,7 @@ fn a_head_that_counts_too_many_shards_is_refused() {
 }
 
 #[test]
-fn fifos_and_links_in_a_rendezvous_are_not_read() {
+fn merge_rejects_fifos_and_symlinks() {
     let place = two_shards();
     let (file, _) = parts(&place).remove(0);
     let outside = place.path("outside");

@@ -36,7 +36,7 @@ exit "$worst"
 "#;
 
 #[test]
-fn a_batch_script_starts_the_shards_of_a_plan() {
+fn slurm_batch_script_starts_all_shards() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     plan(&place, &server, 300, 3);
@@ -90,7 +90,7 @@ fn a_batch_script_starts_the_shards_of_a_plan() {
 }
 
 #[test]
-fn objects_for_kubernetes_are_of_its_schema_and_their_pods_are_the_shards_of_a_plan() {
+fn valid_kubernetes_manifests_run_all_shards() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["score", "--delay", "0s"][..], &SERVER_MTLS].concat());
@@ -200,7 +200,7 @@ fn kubectl(place: &Place) {
 }
 
 #[test]
-fn objects_are_applied_waited_for_and_end_as_a_run_here_does() {
+fn kubernetes_apply_returns_run_exit_code() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     plan(&place, &server, 300, 3);

@@ -269,7 +269,7 @@ fn merges_again(place: &Place, meeting: &Meeting) {
 }
 
 #[test]
-fn four_shards_send_what_one_process_sends_and_are_one_run() {
+fn shards_sharing_folder_match_single_process() {
     let place = Place::new();
     let meeting = Meeting::folder(&place);
     four_are_one(&place, &meeting);
@@ -277,7 +277,7 @@ fn four_shards_send_what_one_process_sends_and_are_one_run() {
 }
 
 #[test]
-fn four_shards_that_meet_in_a_bucket_are_one_run() {
+fn shards_sharing_bucket_match_single_process() {
     let place = Place::new();
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
     let meeting = Meeting::bucket(&store);
@@ -286,7 +286,7 @@ fn four_shards_that_meet_in_a_bucket_are_one_run() {
 }
 
 #[test]
-fn four_shards_that_meet_at_the_first_are_one_run() {
+fn shards_using_leader_match_single_process() {
     let place = Place::new();
     place.certificates();
     let meeting = Meeting::leader().secured();
@@ -302,7 +302,7 @@ fn four_shards_that_meet_at_the_first_are_one_run() {
 }
 
 #[test]
-fn who_has_another_token_or_certificate_does_not_come_in() {
+fn wrong_token_or_certificate_is_rejected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "others"]);
@@ -352,7 +352,7 @@ fn who_has_another_token_or_certificate_does_not_come_in() {
 }
 
 #[test]
-fn what_was_handed_to_a_leader_that_is_lost_is_merged_from_its_folder() {
+fn merge_recovers_lost_leader_folder() {
     let place = Place::new();
     let kept = place.path("kept");
     fs::create_dir(&kept).unwrap();
@@ -386,7 +386,7 @@ fn what_was_handed_to_a_leader_that_is_lost_is_merged_from_its_folder() {
 
 /// An object store that redirects gets no second request anywhere: it has signed requests and data.
 #[test]
-fn redirect_of_a_store_is_not_followed() {
+fn store_redirect_is_not_followed() {
     let place = Place::new();
     let (store, elsewhere) = (
         TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -426,7 +426,7 @@ fn redirect_of_a_store_is_not_followed() {
 
 /// Sockets that show no token give way: they neither keep shards out nor the descriptors of shard 0.
 #[test]
-fn silent_sockets_do_not_keep_shards_out() {
+fn silent_connections_block_no_shards() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);

@@ -85,7 +85,7 @@ fn all_end(
 }
 
 #[test]
-fn what_only_shard_0_fails_at_ends_all() {
+fn leader_failure_ends_all_shards() {
     for (words, more, why) in [
         (
             LADDER,
@@ -115,7 +115,7 @@ fn what_only_shard_0_fails_at_ends_all() {
 }
 
 #[test]
-fn what_only_another_shard_fails_at_ends_all() {
+fn member_failure_ends_all_shards() {
     for (words, more, why) in [
         (
             LADDER,
@@ -141,7 +141,7 @@ fn what_only_another_shard_fails_at_ends_all() {
 }
 
 #[test]
-fn those_who_meet_at_shard_0_learn_of_a_failure_too() {
+fn leader_rendezvous_reports_failures_to_all() {
     for failing in [0, 1] {
         for (words, more, why) in [
             (
@@ -172,7 +172,7 @@ fn until_there(file: &Path) {
 
 /// Of three shards two come, of which one is interrupted.
 #[test]
-fn an_interrupted_shard_is_not_waited_for() {
+fn interrupted_shard_is_not_awaited() {
     for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
         for interrupted in [0, 1] {
             let place = place();
@@ -200,7 +200,7 @@ fn an_interrupted_shard_is_not_waited_for() {
 
 /// Without shard 0 there is nobody to say how the run ends: the second signal is the end.
 #[test]
-fn an_interrupted_shard_can_be_left_without_shard_0() {
+fn interrupted_member_exits_on_second_signal() {
     let place = place();
     let meeting = Meeting::folder(&place);
     let mut other = start(&place, &meeting, RUN, 1, &[]);
@@ -219,7 +219,7 @@ fn an_interrupted_shard_can_be_left_without_shard_0() {
 
 /// Who reports a failure waits a minute for those who are to learn of it, or for two signals.
 #[test]
-fn a_shard_that_failed_can_be_left_without_the_others() {
+fn failed_shard_exits_on_second_signal() {
     let place = place();
     for (failing, said) in [
         (0, "waiting up to"),
@@ -245,7 +245,7 @@ fn a_shard_that_failed_can_be_left_without_the_others() {
 }
 
 #[test]
-fn a_run_id_is_led_once() {
+fn run_id_accepts_one_leader() {
     let place = place();
     let meeting = Meeting::folder(&place);
     for words in [RUN, LADDER] {

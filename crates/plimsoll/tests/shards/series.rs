@@ -66,7 +66,7 @@ fn a_search_goes_over_shards() {
 }
 
 #[test]
-fn a_search_ends_for_all_where_one_is_lost() {
+fn search_ends_when_shard_is_lost() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 50, 1);
@@ -142,7 +142,7 @@ fn three(place: &Place, meeting: &Meeting, words: &[&str]) -> Vec<(i32, String, 
 }
 
 #[test]
-fn a_ladder_goes_over_shards_in_slices() {
+fn sliced_ladder_runs_over_shards() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     rungs(&place, &server.plaintext(), "");
@@ -224,7 +224,7 @@ size = ["1KiB", "1MiB"]
 }
 
 #[test]
-fn what_a_ladder_has_on_one_machine_only_is_refused_over_shards() {
+fn sharded_ladder_rejects_local_options() {
     let place = Place::new();
     let meeting = Meeting::folder(&place);
     for (more, flags, seen) in [

@@ -13,7 +13,7 @@ fn memory(relay: &Server, line: &str) -> u64 {
 }
 
 #[test]
-fn large_messages_of_many_callers_take_little_memory_and_all_are_answered() {
+fn large_messages_keep_sidecar_memory_bounded() {
     let place = Place::new();
     let service = place.serve(&["bolt"]);
     let text = format!(
@@ -68,7 +68,7 @@ fn ticks(relay: &Server) -> u64 {
 }
 
 #[test]
-fn a_sidecar_polls_for_as_long_as_its_file_has_it_and_then_sleeps() {
+fn sidecar_sleeps_after_busy_poll() {
     let place = Place::new();
     let service = place.serve(&["bolt"]);
     let sidecar = |busy_poll: &str| {

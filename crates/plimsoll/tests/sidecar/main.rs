@@ -121,7 +121,7 @@ fn our_own_client_and_servers() {
 /// Small records after a pause are what a sidecar has; AVX-512 is slow at them.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn cryptography_leaves_wide_vectors_alone_unless_asked() {
+fn sidecar_avoids_avx512_by_default() {
     let place = Place::new();
     place.certificates();
     let variable = |server: &Server| {
@@ -264,7 +264,7 @@ fn text_of(command: &mut Command) -> String {
 }
 
 #[test]
-fn an_upstream_s_certificate_is_held_to_what_a_load_could_hold_it_to() {
+fn upstream_certificate_is_verified_as_configured() {
     let place = Place::new();
     // Its issuer is in no file here, and its name is another.
     let mut make = tool("openssl");

@@ -50,7 +50,7 @@ fn logged(place: &Place, words: &str, times: usize) {
 }
 
 #[test]
-fn an_upstream_that_goes_or_comes_back_is_logged_once_and_garbage_with_its_peer() {
+fn outages_and_malformed_peers_are_logged() {
     let place = Place::new();
     let service = place.serve(&["bolt"]);
     let at = format!("127.0.0.1:{}", service.port);
@@ -111,7 +111,7 @@ fn an_upstream_that_goes_or_comes_back_is_logged_once_and_garbage_with_its_peer(
 }
 
 #[test]
-fn a_hangup_reads_the_file_again() {
+fn sighup_reloads_sidecar_config() {
     let place = Place::new();
     let service = place.serve(&["bolt"]);
     let route = |name: &str| {

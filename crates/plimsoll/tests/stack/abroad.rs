@@ -17,7 +17,7 @@ fn python(script: &str) -> std::process::Command {
 }
 
 #[test]
-fn clients_that_open_their_sockets_late_get_every_token() {
+fn late_clients_get_every_token() {
     let place = Place::new();
     let stack = Stack::up(&place, 4, "20ms");
     let mut users = python("session_client.py");
@@ -76,7 +76,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_backend_of_fastapi_is_loaded_through_our_gateways_and_a_balancer() {
+fn fastapi_backend_works_behind_our_gateways() {
     const SECRET: &str = "a secret for tests, of 32 bytes and more";
     const TEXT: &str = "What  is sent\nonce arrives once,\u{a0}\u{1f6a2} \"quoted\" too.";
     let place = Place::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn flags_of_session_load_tests_bring_a_stack_up_print_its_logs_and_take_it_down() {
+fn compatibility_flags_start_and_stop_stack() {
     let place = Place::new();
     let stack = Stack {
         place: &place,

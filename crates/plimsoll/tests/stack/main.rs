@@ -198,7 +198,7 @@ fn sessions_of(gateway: &str) -> u64 {
 }
 
 #[test]
-fn a_stack_comes_up_carries_load_and_goes_down_whole() {
+fn stack_carries_load_until_stopped() {
     let place = Place::new();
     let stack = Stack::up(&place, 0, "2ms");
     let status = stack.status(0);
@@ -278,7 +278,7 @@ fn a_stack_comes_up_carries_load_and_goes_down_whole() {
 }
 
 #[test]
-fn a_gateway_killed_under_load_costs_no_token() {
+fn gateway_kill_loses_no_tokens() {
     let place = Place::new();
     let stack = Stack::up(&place, 1, "50ms");
     let mut load = stack.load(
@@ -309,7 +309,7 @@ fn a_gateway_killed_under_load_costs_no_token() {
 }
 
 #[test]
-fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
+fn backend_kill_fails_only_its_queries() {
     let place = Place::new();
     let stack = Stack::up(&place, 2, "50ms");
     let mut load = stack.load(
@@ -336,7 +336,7 @@ fn a_backend_killed_in_mid_stream_fails_its_queries_and_no_others() {
 }
 
 #[test]
-fn haproxy_reloaded_under_load_costs_no_token() {
+fn haproxy_reload_loses_no_tokens() {
     let place = Place::new();
     let stack = Stack::up(&place, 3, "50ms");
     let mut load = stack.load("run", &["--clients", "30", "--queries", "3"]);
@@ -358,7 +358,7 @@ fn haproxy_reloaded_under_load_costs_no_token() {
 }
 
 #[test]
-fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
+fn embedded_stack_needs_no_external_programs() {
     let place = Place::new();
     let port = first_port(8);
     let (api, socket) = (port.to_string(), (port + 1).to_string());
@@ -421,7 +421,7 @@ fn an_embedded_stack_needs_neither_redis_nor_haproxy() {
 
 /// In containers and on Kubernetes.
 #[test]
-fn the_stack_in_containers_has_the_same_balancer() {
+fn containers_use_same_haproxy_config() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     let balancer = |backend: &dyn Fn(u16) -> String, gateway: &dyn Fn(u16) -> String| Balancer {
         connections: 20_200,

@@ -84,7 +84,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 /// A bus that is away is something to log at every request, and is logged a few times.
 #[test]
-fn a_backend_without_its_bus_does_not_fill_the_disk() {
+fn backend_limits_logging_without_redis() {
     const REQUESTS: usize = 2000;
     let place = Place::new();
     let stack = Stack::up_with(&place, 6, "2ms", &[("PLIMSOLL_LOG_FORMAT", "json")]);
@@ -126,7 +126,7 @@ fn a_backend_without_its_bus_does_not_fill_the_disk() {
 }
 
 #[test]
-fn three_rolling_restarts_under_load_cost_nothing() {
+fn rolling_restarts_lose_no_tokens() {
     let place = Place::new();
     // Each stays for longer than a restart takes; by hand (PROGRAM_UNDER_TEST), as many as a stack is to carry.
     let clients: u64 =

@@ -154,7 +154,7 @@ fn section<'a>(page: &'a str, heading: &str) -> &'a str {
 }
 
 #[test]
-fn the_architecture_page_shows_the_tree_that_is_there() {
+fn architecture_page_matches_source_tree() {
     let page = read("ARCHITECTURE.md");
     let block = section(&page, "The tree")
         .split("```")
@@ -204,7 +204,7 @@ fn the_architecture_page_shows_the_tree_that_is_there() {
 }
 
 #[test]
-fn the_walk_through_the_source_names_functions_that_are_there() {
+fn source_walkthrough_names_existing_functions() {
     let page = read("ARCHITECTURE.md");
     let walk = section(&page, "A walk from plan file to report");
     let mut arrows = 0;
@@ -253,7 +253,7 @@ fn links_lead_somewhere() {
 }
 
 #[test]
-fn every_page_of_the_documentation_is_linked() {
+fn documentation_pages_are_all_linked() {
     let linked: BTreeSet<String> = ["README.md", "docs/README.md"]
         .iter()
         .flat_map(|file| {
@@ -275,7 +275,7 @@ fn every_page_of_the_documentation_is_linked() {
 
 /// The website has the pages that `docs/SUMMARY.md` lists.
 #[test]
-fn every_page_of_the_documentation_is_on_the_website() {
+fn documentation_pages_are_on_website() {
     let summary = "docs/SUMMARY.md";
     let listed = links(&read(summary));
     let on_site: BTreeSet<String> = listed.iter().map(|link| resolve(summary, link)).collect();
@@ -288,7 +288,7 @@ fn every_page_of_the_documentation_is_on_the_website() {
 }
 
 #[test]
-fn every_protocol_has_a_plan_and_a_page() {
+fn every_protocol_has_plan_and_page() {
     let files = files();
     let protocols: Vec<&str> = files
         .iter()
@@ -316,7 +316,7 @@ fn every_protocol_has_a_plan_and_a_page() {
 }
 
 #[test]
-fn nothing_is_left_unfinished_and_no_machine_is_named() {
+fn no_unfinished_marks_or_machine_paths() {
     // Written in halves, so that this file does not find itself.
     let marks = [
         concat!("TO", "DO"),

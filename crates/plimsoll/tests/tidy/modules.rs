@@ -307,7 +307,7 @@ fn crates() -> &'static BTreeMap<&'static str, Crate> {
 }
 
 #[test]
-fn imports_go_down_and_never_in_circles() {
+fn imports_point_down_without_cycles() {
     let crates = crates();
     let each = |look: fn(&Crate) -> Vec<String>| {
         let found = crates
@@ -320,7 +320,7 @@ fn imports_go_down_and_never_in_circles() {
 }
 
 #[test]
-fn relays_import_nothing_of_the_load() {
+fn relays_import_no_load_code() {
     for (module, parsed) in &crates()["plimsoll-relays"].modules {
         for used in &parsed.of_engine {
             let is_below = BELOW_THE_LOOP.contains(&used.as_str());
@@ -335,7 +335,7 @@ fn relays_import_nothing_of_the_load() {
 }
 
 #[test]
-fn upward_imports_and_circles_are_found() {
+fn upward_imports_and_cycles_are_detected() {
     let of = |files: &[(&str, &str)]| {
         let files: Vec<(String, &str)> = files
             .iter()

@@ -365,7 +365,7 @@ fn places_by_crate() -> BTreeMap<String, Vec<String>> {
 }
 
 #[test]
-fn protocols_are_named_in_their_own_folders() {
+fn protocol_names_stay_in_own_folders() {
     Ratchet::read("protocol names").hold(&places_by_crate());
 }
 
@@ -383,7 +383,7 @@ fn every_protocol_is_looked_for() {
 }
 
 #[test]
-fn names_are_found_and_words_are_not() {
+fn protocol_names_exclude_plain_words() {
     let found = |file: &str, text: &str| -> Vec<(usize, &'static str)> {
         let tokens = text.parse().expect("Rust");
         places(file, tokens).into_iter().collect()

@@ -102,7 +102,7 @@ fn bounds(text: &str, table: &str) -> BTreeMap<String, usize> {
 }
 
 #[test]
-fn more_than_the_bound_fails_and_so_does_less() {
+fn ratchet_fails_above_and_below_bound() {
     let ratchet = Ratchet {
         table: "warts",
         bounds: bounds(
@@ -127,7 +127,7 @@ fn more_than_the_bound_fails_and_so_does_less() {
 
 #[test]
 #[should_panic(expected = "a: 502 lines, 501 allowed\nc: take it out")]
-fn what_is_too_large_can_not_grow_and_does_not_stay_listed() {
+fn bounds_reject_growth_and_stale_entries() {
     let bounds = Bounds {
         table: "lines",
         bounds: BTreeMap::from([("a".to_owned(), 501), ("c".to_owned(), 600)]),

@@ -129,7 +129,7 @@ fn has_reason(text: &str) -> bool {
 }
 
 #[test]
-fn long_files_have_a_reason_and_do_not_grow() {
+fn long_files_are_justified_and_bounded() {
     let (mut sizes, mut unexplained) = (BTreeMap::new(), Vec::new());
     for Source { file, text, .. } in sources() {
         let lines = text.lines().count();
@@ -188,12 +188,12 @@ fn functions_take_few_parameters() {
 }
 
 #[test]
-fn a_callers_true_says_what_it_means() {
+fn public_functions_take_no_bare_bool() {
     hold("bare bool parameters", |function| function.has_bare_bool);
 }
 
 #[test]
-fn what_is_too_long_or_takes_too_much_is_found() {
+fn detects_long_functions_and_bare_bools() {
     let found = |text: &str| functions(text).remove(0);
     let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(99));
     assert_eq!(found(&long).lines, 101);

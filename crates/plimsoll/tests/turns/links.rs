@@ -23,7 +23,7 @@ connection = ["new", "resumed"]
 "#;
 
 #[test]
-fn links_that_can_be_up_together_take_turns() {
+fn concurrent_sweep_configurations_are_interleaved() {
     let place = Place::new();
     std::fs::write(place.path("sweep.toml"), SWEEP).unwrap();
     let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
@@ -85,7 +85,7 @@ fn links_that_can_be_up_together_take_turns() {
 }
 
 #[test]
-fn links_that_can_not_be_up_together_have_slices_and_it_says_why() {
+fn sweep_explains_use_of_slices() {
     let place = Place::new();
     let many = "\"load.read_buffer\" = [\"4KiB\", \"8KiB\", \"16KiB\", \"32KiB\", \"64KiB\"]";
     let changed = |from: &str, to: &str| SWEEP.replace(from, to);

@@ -36,7 +36,7 @@ fn climb(place: &Place) -> (String, LadderRecord) {
 /// Each arrival of one evenly spaced schedule is one rung's, ten at a time, and each rung has one
 /// turn a round.
 #[test]
-fn rungs_share_one_schedule_and_none_of_its_calls_is_lost() {
+fn interleaved_rungs_share_schedule_without_loss() {
     let place = Place::new();
     plan(
         &place,
@@ -94,7 +94,7 @@ fn rungs_share_one_schedule_and_none_of_its_calls_is_lost() {
 }
 
 #[test]
-fn what_a_server_works_more_is_found() {
+fn added_server_work_is_detected() {
     let place = Place::new();
     plan(
         &place,
@@ -114,7 +114,7 @@ fn what_a_server_works_more_is_found() {
 }
 
 #[test]
-fn services_are_measured_beside_each_other_in_one_command() {
+fn one_command_measures_multiple_services() {
     let place = Place::new();
     place.certificates();
     let plain = place.serve(&["score", "--delay", "0s"]);
@@ -179,7 +179,7 @@ fn services_are_measured_beside_each_other_in_one_command() {
 }
 
 #[test]
-fn one_rung_without_a_target_ends_them_all_and_is_named() {
+fn ladder_fails_naming_unreachable_rung() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     plan(
@@ -201,7 +201,7 @@ fn one_rung_without_a_target_ends_them_all_and_is_named() {
 
 /// Every five seconds, before the bill itself.
 #[test]
-fn while_rungs_take_turns_what_each_has_shown_so_far_is_printed() {
+fn interleaved_ladder_prints_interim_results() {
     let place = Place::new();
     plan(
         &place,
@@ -217,7 +217,7 @@ fn while_rungs_take_turns_what_each_has_shown_so_far_is_printed() {
 }
 
 #[test]
-fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
+fn invalid_turn_settings_are_rejected() {
     let place = Place::new();
     for (load, ladder, flags, words) in [
         (
@@ -268,7 +268,7 @@ fn turns_that_cannot_be_taken_are_refused_with_the_reason() {
 
 /// What rungs are measured by besides their turns: bytes are exact, so a handshake and TLS records show.
 #[test]
-fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
+fn ladder_reports_connection_and_memory_costs() {
     const MEASURED: [Metric; 13] = [
         Metric::CallBytes,
         Metric::ConnectionBytes,
@@ -338,7 +338,7 @@ fn new_connections_bytes_memory_and_a_busy_server_are_in_the_bill() {
 
 /// What nobody here wrote, as one command has it: a service of grpc-go, its TLS, and nginx before it.
 #[test]
-fn a_foreign_service_its_tls_and_a_proxy_before_it_are_rungs() {
+fn foreign_services_and_proxies_are_rungs() {
     let place = Place::new();
     place.certificates();
     let go = |flags: &[&str]| {
@@ -392,7 +392,7 @@ fn a_foreign_service_its_tls_and_a_proxy_before_it_are_rungs() {
 }
 
 #[test]
-fn a_gate_ends_with_99_only_when_a_rung_is_beyond_it() {
+fn gate_exits_99_only_when_exceeded() {
     let place = Place::new();
     let slow = "rate = \"400/s\"\nduration = \"3s\"\nwarmup = \"200ms\"";
     let ladder = |gates: &str| {
@@ -417,7 +417,7 @@ fn a_gate_ends_with_99_only_when_a_rung_is_beyond_it() {
 }
 
 #[test]
-fn turns_go_on_until_the_rungs_are_distinguished_or_the_budget_is_spent() {
+fn ladder_stops_at_resolution_or_budget() {
     let place = Place::new();
     let load = "rate = \"400/s\"\nduration = \"2s\"\nwarmup = \"100ms\"";
     let ladder = |resolution: &str| {

@@ -9,7 +9,7 @@ use crate::{climb, plan};
 
 /// Whatever two processes of one program differ by would otherwise be taken for what the rungs differ by.
 #[test]
-fn servers_and_sidecars_of_the_ladder_are_started_afresh_for_every_sitting() {
+fn servers_and_sidecars_restart_every_replicate() {
     let place = Place::new();
     plan(
         &place,

@@ -87,7 +87,7 @@ fn kinds() -> Vec<(Setup, bool, bool)> {
 }
 
 #[test]
-fn a_client_takes_handshakes_of_every_shape_as_the_library_does() {
+fn fuzzed_client_handshakes_match_library() {
     let seeds = 0..60;
     for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
         for seed in seeds.clone() {
@@ -122,7 +122,7 @@ fn a_client_takes_handshakes_of_every_shape_as_the_library_does() {
 }
 
 #[test]
-fn a_server_takes_handshakes_of_every_shape_as_the_library_does() {
+fn fuzzed_server_handshakes_match_library() {
     for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
         for seed in 0..60 {
             let seed = 1_000 * kind as u64 + seed;
@@ -152,7 +152,7 @@ fn a_server_takes_handshakes_of_every_shape_as_the_library_does() {
 
 /// The whole first flight of each end, as the other is to take it.
 #[test]
-fn a_flight_is_taken_whatever_place_its_reads_are_cut_at() {
+fn handshake_flight_survives_any_split() {
     let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
     for (kind, (setup, _, retried)) in kinds.enumerate() {
         for whose in [Whose::Own, Whose::Lean] {
@@ -172,7 +172,7 @@ fn a_flight_is_taken_whatever_place_its_reads_are_cut_at() {
 }
 
 #[test]
-fn long_chains_and_requests_are_taken_in_small_records() {
+fn small_records_carry_long_chains() {
     let long = Long {
         chain: 60,
         authorities: 300,
@@ -194,7 +194,7 @@ fn long_chains_and_requests_are_taken_in_small_records() {
 }
 
 #[test]
-fn a_handshake_without_end_is_given_up_after_256_kib_and_not_before() {
+fn endless_handshake_fails_at_256_kib() {
     const MOST: usize = 256 * 1024;
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     // A message that announces 65,531 bytes and comes in records of two.
@@ -220,7 +220,7 @@ fn a_handshake_without_end_is_given_up_after_256_kib_and_not_before() {
 }
 
 #[test]
-fn the_library_says_so_when_its_own_buffer_is_full() {
+fn library_reports_full_handshake_buffer() {
     let long = Long {
         chain: 60,
         authorities: 300,
@@ -251,7 +251,7 @@ impl std::io::Write for Narrow {
 }
 
 #[test]
-fn who_does_not_speak_tls_is_answered_once_and_as_a_whole() {
+fn non_tls_peer_gets_single_alert() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     for whose in [Whose::Own, Whose::Lean, Whose::Library] {
         let client = setup.client(whose);
@@ -272,7 +272,7 @@ fn who_does_not_speak_tls_is_answered_once_and_as_a_whole() {
 
 /// A record that is TLS, and wrong in it.
 #[test]
-fn a_broken_record_is_still_tls() {
+fn malformed_record_still_counts_as_tls() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     for whose in [Whose::Own, Whose::Lean, Whose::Library] {
         for record in [
@@ -312,7 +312,7 @@ fn key_shares(hello: &[u8]) -> Vec<u16> {
 }
 
 #[test]
-fn new_and_resumed_connections_offer_the_same_key_shares() {
+fn resumed_connections_offer_same_key_shares() {
     const X25519: u16 = 0x001d;
     let setup = setup(Cipher::Aes128Gcm, false, true, Long::default());
     for whose in [Whose::Own, Whose::Library] {
@@ -331,7 +331,7 @@ fn new_and_resumed_connections_offer_the_same_key_shares() {
 /// A socket is asked to wake its reader when so much is there: 22 bytes a record of up to 16,384,
 /// less what has come of the first.
 #[test]
-fn an_open_session_knows_the_fewest_bytes_to_come() {
+fn open_session_knows_minimum_bytes_remaining() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     let mut session = setup.client(Whose::Own).session();
     let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
@@ -352,7 +352,7 @@ fn an_open_session_knows_the_fewest_bytes_to_come() {
 
 /// A server may send data behind its Finished, before it has the client's (RFC 8446 §4.4.4).
 #[test]
-fn data_behind_the_handshake_comes_before_what_is_read_later() {
+fn early_server_data_precedes_later_reads() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     let mut session = setup.client(Whose::Own).session();
     let mut config = setup.server.clone();

@@ -212,7 +212,7 @@ fn at_rest<E: End>(session: &OwnSession<E>) -> bool {
 }
 
 #[test]
-fn both_ends_go_on_after_every_rest_with_every_suite_and_certificate() {
+fn every_suite_continues_after_rest() {
     for suite in SUITES {
         for mutual in [false, true] {
             let (mut a, mut b) = pair(&settings(suite, mutual));
@@ -235,7 +235,7 @@ fn both_ends_go_on_after_every_rest_with_every_suite_and_certificate() {
 }
 
 #[test]
-fn a_handshake_may_come_in_any_pieces_with_data_at_its_heels() {
+fn fragmented_handshake_accepts_trailing_data() {
     for step in [1, 3, 100, usize::MAX] {
         for tickets in [0, 2] {
             let mut settings = settings(SUITES[0], true);
@@ -261,7 +261,7 @@ fn a_handshake_may_come_in_any_pieces_with_data_at_its_heels() {
 }
 
 #[test]
-fn a_library_s_key_updates_reach_an_end_at_rest() {
+fn key_updates_reach_resting_session() {
     for suite in SUITES {
         let settings = settings(suite, false);
         let mut ours = client(&settings.client);
@@ -295,7 +295,7 @@ fn a_library_s_key_updates_reach_an_end_at_rest() {
 }
 
 #[test]
-fn a_connection_that_has_rested_through_millions_of_records_still_works() {
+fn rested_session_survives_millions_of_records() {
     let (mut a, mut b) = pair(&settings(SUITES[0], true));
     talk(&mut a, &mut b, b"young");
     a.rest();
@@ -313,7 +313,7 @@ fn a_connection_that_has_rested_through_millions_of_records_still_works() {
 }
 
 #[test]
-fn tickets_resume_a_session_with_a_server_at_rest_and_leave_a_client_alone() {
+fn resting_server_resumes_from_tickets() {
     let mut settings = settings(SUITES[0], false);
     settings.client.resumption = rustls::client::Resumption::in_memory_sessions(8);
     let config = Arc::new(settings.client.clone());
@@ -364,7 +364,7 @@ fn tickets_resume_a_session_with_a_server_at_rest_and_leave_a_client_alone() {
 }
 
 #[test]
-fn nothing_is_given_up_while_something_is_under_way() {
+fn pending_data_prevents_rest() {
     let (mut a, mut b) = pair(&settings(SUITES[0], false));
     a.write(b"unsent");
     a.rest();
@@ -392,7 +392,7 @@ fn nothing_is_given_up_while_something_is_under_way() {
 }
 
 #[test]
-fn refused_handshakes_are_answered_with_an_alert() {
+fn rejected_handshake_sends_alert() {
     let settings = settings(SUITES[0], true);
     let mut anonymous = settings.client.clone();
     anonymous.client_auth_cert_resolver = Arc::new(Nobody);
@@ -429,7 +429,7 @@ impl rustls::client::ResolvesClientCert for Nobody {
 }
 
 #[test]
-fn an_end_at_rest_is_small() {
+fn resting_session_size_is_bounded() {
     assert!(size_of::<AtRest<TrafficSecrets>>() <= 128);
     assert!(size_of::<ServerSession>() <= 16);
 }

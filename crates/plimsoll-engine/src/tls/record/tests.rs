@@ -93,7 +93,7 @@ fn raw(from: &mut Records<Schedule>, inner: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_sealed_is_opened_however_it_is_split() {
+fn sealed_records_open_however_split() {
     for cipher in [
         Cipher::Aes128Gcm,
         Cipher::Aes256Gcm,
@@ -113,7 +113,7 @@ fn what_is_sealed_is_opened_however_it_is_split() {
 }
 
 #[test]
-fn a_changed_bit_anywhere_is_refused_and_nothing_is_opened_afterwards() {
+fn flipped_bit_fails_connection_permanently() {
     let (mut a, _) = pair(Cipher::Aes128Gcm);
     a.seal(b"attack at dawn").unwrap();
     let good = drain(&mut a);
@@ -140,7 +140,7 @@ fn a_changed_bit_anywhere_is_refused_and_nothing_is_opened_afterwards() {
 }
 
 #[test]
-fn records_out_of_order_repeated_or_left_out_are_refused() {
+fn reordered_repeated_or_missing_records_fail() {
     let (mut a, _) = pair(Cipher::Chacha20Poly1305);
     let records: Vec<Vec<u8>> = [b"one", b"two"]
         .iter()
@@ -165,7 +165,7 @@ fn records_out_of_order_repeated_or_left_out_are_refused() {
 }
 
 #[test]
-fn padding_is_taken_off_and_empty_records_are_allowed_but_only_for_data() {
+fn padded_and_empty_data_is_accepted() {
     let (mut a, mut b) = pair(Cipher::Aes256Gcm);
     let padded = raw(&mut a, b"data\x17\0\0\0\0");
     let empty = raw(&mut a, b"\x17");
@@ -188,7 +188,7 @@ fn padding_is_taken_off_and_empty_records_are_allowed_but_only_for_data() {
 }
 
 #[test]
-fn sizes_have_their_limits_on_both_sides_of_the_tag() {
+fn record_size_limits_are_enforced() {
     let full = |extra: usize| {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
         let inner = [&vec![b'x'; MAX_PLAINTEXT + extra][..], &[23]].concat();
@@ -219,7 +219,7 @@ fn sizes_have_their_limits_on_both_sides_of_the_tag() {
 }
 
 #[test]
-fn key_updates_change_keys_in_their_direction_and_are_answered_when_asked() {
+fn key_updates_rotate_and_are_answered() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.seal(b"old ").unwrap();
     let mut bytes = drain(&mut a);
@@ -299,7 +299,7 @@ fn repeated(
 }
 
 #[test]
-fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
+fn unproductive_record_limits_match_library() {
     let empty = |a: &mut Records<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
     let (mut a, mut b, end) = repeated(32, empty);
     assert_eq!(end, Ok(false));
@@ -343,7 +343,7 @@ fn what_brings_nothing_is_bounded_as_the_library_bounds_it() {
 }
 
 #[test]
-fn what_is_as_long_as_may_be_is_taken_and_no_longer() {
+fn message_length_limits_are_inclusive() {
     for (header, end) in [
         ([23, 3, 3, 0x41, 0x00], Ok(false)),
         ([23, 3, 3, 0x41, 0x01], Err(RecordError::TooLong(0x4101))),
@@ -385,7 +385,7 @@ fn what_is_as_long_as_may_be_is_taken_and_no_longer() {
 }
 
 #[test]
-fn tickets_are_handed_on_in_any_split_and_other_messages_are_refused() {
+fn tickets_pass_and_other_messages_fail() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let two = [4, 0, 0, 2, 7, 8, 4, 0, 0, 1, 9];
     let (first, second) = two.split_at(5);
@@ -410,7 +410,7 @@ fn tickets_are_handed_on_in_any_split_and_other_messages_are_refused() {
 }
 
 #[test]
-fn sequence_numbers_don_t_wrap_and_keys_are_changed_in_time() {
+fn keys_rotate_before_sequence_wraps() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.sending.sequence = MAX_AES_RECORDS - 1;
     b.receiving.sequence = MAX_AES_RECORDS - 1;
@@ -436,7 +436,7 @@ fn sequence_numbers_don_t_wrap_and_keys_are_changed_in_time() {
 }
 
 #[test]
-fn a_truncated_stream_gives_only_whole_records() {
+fn truncated_stream_yields_only_whole_records() {
     let (mut a, _) = pair(Cipher::Aes256Gcm);
     a.seal(b"first").unwrap();
     let whole = a.outgoing().len();
@@ -451,7 +451,7 @@ fn a_truncated_stream_gives_only_whole_records() {
 }
 
 #[test]
-fn what_follows_close_notify_is_ignored_and_the_takers_error_comes_back() {
+fn data_after_close_is_ignored() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.close_notify().unwrap();
     a.seal(b"late").unwrap();
@@ -469,7 +469,7 @@ fn what_follows_close_notify_is_ignored_and_the_takers_error_comes_back() {
 }
 
 #[test]
-fn only_an_end_with_nothing_under_way_can_rest() {
+fn only_idle_session_can_rest() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     assert!(a.can_rest() && b.can_rest());
     a.seal(b"text").unwrap();
@@ -499,7 +499,7 @@ fn only_an_end_with_nothing_under_way_can_rest() {
 }
 
 #[test]
-fn what_was_counted_before_a_rest_counts_after_it() {
+fn counters_persist_across_rest() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let mut bytes = Vec::new();
     for _ in 0..MAX_WARNINGS {
@@ -532,7 +532,7 @@ fn what_was_counted_before_a_rest_counts_after_it() {
 
 /// Header, type and tag: 22 bytes a record, which holds up to 16,384.
 #[test]
-fn the_fewest_bytes_to_come_are_those_of_full_records() {
+fn minimum_bytes_remaining_assume_full_records() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     for (plaintext, wire) in [
         (0, 0),

@@ -90,7 +90,7 @@ fn problem(verdict: (Result<(), Error>, Vec<CertificateTaken>, Option<String>)) 
 }
 
 #[test]
-fn version_1_is_taken_on_narrow_terms() {
+fn version_1_certificate_is_accepted_conditionally() {
     use CertificateTaken::{CommonName, Version1};
     let made = Made::new();
     let leaf = made.certificate("server");
@@ -140,7 +140,7 @@ fn version_1_is_taken_on_narrow_terms() {
 }
 
 #[test]
-fn a_common_name_is_a_name_where_there_is_no_other() {
+fn common_name_is_used_without_san() {
     use CertificateTaken::CommonName;
     let made = Made::new();
     made.version_3("plain", "ca", "keyUsage=digitalSignature");
@@ -169,7 +169,7 @@ fn a_common_name_is_a_name_where_there_is_no_other() {
 }
 
 #[test]
-fn names_are_matched_a_label_at_a_time() {
+fn hostnames_match_label_by_label() {
     for (presented, wanted, same) in [
         ("a.test", "A.TEST.", true),
         ("*.a.test", "b.a.test", true),
@@ -186,7 +186,7 @@ fn names_are_matched_a_label_at_a_time() {
 }
 
 #[test]
-fn what_is_given_itself_counts_until_it_expires() {
+fn directly_trusted_certificate_still_expires() {
     use CertificateTaken::{InCaFile, Pinned, Unchecked};
     let made = Made::new();
     made.openssl("req -x509 -newkey rsa:2048 -keyout own.key -out own.crt -days 30 -nodes -subj /C=AU/ST=Some-State/O=Widgits");
@@ -252,7 +252,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_session_is_good_for_as_long_as_the_first_certificate_to_end() {
+fn earliest_certificate_limits_session_lifetime() {
     let made = Made::new();
     let learned = Learned::default();
     assert_eq!(learned.until(), u64::MAX);
@@ -273,7 +273,7 @@ fn a_session_is_good_for_as_long_as_the_first_certificate_to_end() {
 
 /// A client's certificate that was read again twice counts twice, however often that is noted.
 #[test]
-fn a_certificate_that_is_read_again_is_a_replacement_once() {
+fn reloaded_certificate_is_one_replacement() {
     let learned = Learned::default();
     learned.was_renewed(0);
     assert!(!learned.took_replacement());
@@ -288,7 +288,7 @@ fn a_certificate_that_is_read_again_is_a_replacement_once() {
 
 /// RFC 8446 §4.2.4: by their names a client with several certificates chooses one.
 #[test]
-fn clients_learn_which_cas_are_trusted() {
+fn clients_receive_trusted_ca_names() {
     let made = Made::new();
     let Trust::Anchors(anchors) = made.anchors("ca") else {
         panic!("a CA file has anchors");
@@ -305,7 +305,7 @@ fn clients_learn_which_cas_are_trusted() {
 }
 
 #[test]
-fn a_certificate_that_differs_from_the_first_is_a_replacement_once() {
+fn changed_certificate_is_one_replacement() {
     let learned = Learned::default();
     let [first, second] = [b"first", b"other"].map(|der| CertificateDer::from(&der[..]));
     for (certificate, replaced) in [

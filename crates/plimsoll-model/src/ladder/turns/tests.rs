@@ -181,7 +181,7 @@ fn claims_little(machine: &Machine<'_>) {
 }
 
 #[test]
-fn equal_rungs_are_distinguished_in_few_ladders() {
+fn equal_rungs_rarely_differ() {
     claims_little(&Machine {
         adds_us: &[0.0, 0.0, 0.0],
         rounds: 200,
@@ -191,7 +191,7 @@ fn equal_rungs_are_distinguished_in_few_ladders() {
 }
 
 #[test]
-fn equal_rungs_that_fare_differently_for_many_rounds_are_distinguished_in_few_ladders() {
+fn equal_rungs_with_drift_rarely_differ() {
     claims_little(&Machine {
         rounds: 660,
         luck_us: 60.0,
@@ -208,12 +208,12 @@ const SITTINGS: Machine<'_> = Machine {
 };
 
 #[test]
-fn equal_rungs_in_sittings_are_distinguished_in_few_ladders() {
+fn equal_replicated_rungs_rarely_differ() {
     claims_little(&SITTINGS);
 }
 
 #[test]
-fn equal_rungs_whose_processes_differ_are_distinguished_in_few_ladders() {
+fn equal_rungs_rarely_differ_across_processes() {
     claims_little(&Machine {
         process_us: 0.35,
         ..SITTINGS
@@ -222,7 +222,7 @@ fn equal_rungs_whose_processes_differ_are_distinguished_in_few_ladders() {
 
 /// Far more than turns resolve: one sitting would claim it in every ladder.
 #[test]
-fn processes_that_differ_by_much_are_not_taken_for_variants() {
+fn large_process_variation_shows_no_difference() {
     let much = Machine {
         process_us: 5.0,
         ..SITTINGS
@@ -241,7 +241,7 @@ fn processes_that_differ_by_much_are_not_taken_for_variants() {
 }
 
 #[test]
-fn a_ladder_that_was_kept_before_there_were_sittings_had_one() {
+fn missing_replicate_count_means_one() {
     let mut kept = serde_json::to_value(EQUAL.ladder(1)).unwrap();
     kept.as_object_mut().unwrap().remove("sittings").unwrap();
     let read: TurnsRecord = serde_json::from_value(kept).unwrap();
@@ -250,7 +250,7 @@ fn a_ladder_that_was_kept_before_there_were_sittings_had_one() {
 
 /// A sitting that was interrupted has a difference that is known worse than the others'.
 #[test]
-fn a_sitting_that_ended_early_is_left_out() {
+fn incomplete_replicate_is_excluded() {
     let mut rungs = SITTINGS.measured(1);
     let more = |rounds| {
         Machine {
@@ -274,7 +274,7 @@ const LONG: Machine<'_> = Machine {
 };
 
 #[test]
-fn a_few_microseconds_are_found_between_processes_that_differ() {
+fn small_difference_shows_between_varying_processes() {
     for (adds_us, fewest) in [(5.0, 18), (2.0, 15)] {
         let seed = fresh();
         let (mut found, mut held, mut resolved) = (0, 0, 0.0);
@@ -298,7 +298,7 @@ fn a_few_microseconds_are_found_between_processes_that_differ() {
 }
 
 #[test]
-fn sittings_resolve_nearly_as_well_as_one() {
+fn replication_costs_little_resolution() {
     let seed = fresh();
     let resolved = |sittings| -> f64 {
         let machine = Machine { sittings, ..LONG };
@@ -311,7 +311,7 @@ fn sittings_resolve_nearly_as_well_as_one() {
 }
 
 #[test]
-fn a_few_microseconds_are_found_on_a_restless_machine() {
+fn small_difference_shows_on_noisy_machine() {
     let machine = Machine {
         adds_us: &[0.0, 5.0],
         rounds: 400,
@@ -338,7 +338,7 @@ fn a_few_microseconds_are_found_on_a_restless_machine() {
 }
 
 #[test]
-fn what_only_the_slowest_calls_pay_is_in_the_p99_alone() {
+fn slow_tail_shows_only_in_p99() {
     let seed = fresh();
     let mut found = 0;
     for n in 0..20 {
@@ -362,7 +362,7 @@ fn what_only_the_slowest_calls_pay_is_in_the_p99_alone() {
 }
 
 #[test]
-fn first_calls_warm_ups_failures_and_broken_rounds_do_not_count() {
+fn failed_and_warmup_calls_are_excluded() {
     let turns = Turns {
         of: 2,
         index: 0,
@@ -432,7 +432,7 @@ fn server_us(measured: &Measured) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn a_server_works_for_a_rung_from_its_turn_to_the_next_of_any_rung_with_the_same_server() {
+fn shared_server_cpu_follows_turns() {
     // 20 µs a turn of the first, 30 of the second.
     let shared = || {
         two([
@@ -474,7 +474,7 @@ fn a_server_works_for_a_rung_from_its_turn_to_the_next_of_any_rung_with_the_same
 }
 
 #[test]
-fn what_a_server_pays_in_bursts_is_in_the_difference() {
+fn bursty_cpu_cost_counts_in_difference() {
     let mut rungs = EQUAL.measured(fresh());
     // One turn in ten collects garbage.
     for used in rungs[1].used.iter_mut().step_by(10).flatten() {
@@ -486,7 +486,7 @@ fn what_a_server_pays_in_bursts_is_in_the_difference() {
 }
 
 #[test]
-fn a_clock_too_coarse_for_turns_distinguishes_nothing() {
+fn coarse_cpu_clock_yields_no_difference() {
     let mut rungs = EQUAL.measured(fresh());
     for (rung, ticks) in rungs.iter_mut().zip([1, 2]) {
         for used in rung.used.iter_mut().flatten() {

@@ -42,7 +42,7 @@ fn refused(dir: &Path, words: &[&str]) {
 }
 
 #[test]
-fn links_and_fifos_are_not_read() {
+fn symlinks_and_fifos_are_rejected() {
     for file in [file::RUN, file::PLAN, file::INTERVALS] {
         let (parent, dir) = run();
         let outside = parent.path().join("outside");
@@ -65,7 +65,7 @@ fn links_and_fifos_are_not_read() {
 }
 
 #[test]
-fn lines_without_end_are_read_up_to_a_bound() {
+fn unterminated_files_hit_size_limit() {
     let (_parent, dir) = run();
     let path = dir.join(file::INTERVALS);
     let opened = fs::File::create(&path).unwrap();
@@ -79,7 +79,7 @@ fn lines_without_end_are_read_up_to_a_bound() {
 }
 
 #[test]
-fn numbers_that_would_wrap_are_refused_with_their_line() {
+fn overflowing_count_error_names_line() {
     let (_parent, dir) = run();
     let path = dir.join(file::INTERVALS);
     let line = fs::read_to_string(&path).unwrap();
@@ -96,7 +96,7 @@ fn numbers_that_would_wrap_are_refused_with_their_line() {
 }
 
 #[test]
-fn a_stage_twice_in_a_line_is_refused() {
+fn repeated_stage_is_rejected() {
     let (_parent, dir) = run();
     let path = dir.join(file::INTERVALS);
     let line = fs::read_to_string(&path).unwrap();
@@ -108,7 +108,7 @@ fn a_stage_twice_in_a_line_is_refused() {
 }
 
 #[test]
-fn more_stages_than_a_plan_has_are_refused() {
+fn too_many_stages_are_rejected() {
     let (_parent, dir) = run();
     let path = dir.join(file::RUN);
     let mut document: serde_json::Value =

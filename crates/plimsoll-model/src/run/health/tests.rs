@@ -31,7 +31,7 @@ fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
 }
 
 #[test]
-fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
+fn late_pacing_differs_from_waiting() {
     let calm = Observed::default();
     assert_eq!(judged(&record(100, 120), true, Duration::ZERO, &calm), []);
     assert_eq!(
@@ -79,7 +79,7 @@ fn late_pacing_is_the_generators_fault_and_waiting_is_not() {
 }
 
 #[test]
-fn a_busy_worker_is_noted_and_invalidates_nothing() {
+fn busy_worker_does_not_invalidate_run() {
     let mut busy = Observed::default();
     for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
         let interval = IntervalRecord {
@@ -102,7 +102,7 @@ fn a_busy_worker_is_noted_and_invalidates_nothing() {
 }
 
 #[test]
-fn slow_failures_are_reported_and_fast_ones_need_not_be() {
+fn only_slow_failures_are_reported() {
     let calm = Observed::default();
     let mut r = record(1, 1);
     for _ in 0..20 {
@@ -124,7 +124,7 @@ fn slow_failures_are_reported_and_fast_ones_need_not_be() {
 }
 
 #[test]
-fn connections_that_carried_nothing_are_reported_with_their_number() {
+fn unused_connections_are_reported_with_count() {
     let mut r = record(1, 1);
     r.connections_full = 10;
     assert_eq!(judged(&r, true, Duration::ZERO, &Observed::default()), []);
@@ -136,7 +136,7 @@ fn connections_that_carried_nothing_are_reported_with_their_number() {
 }
 
 #[test]
-fn exhausted_descriptors_invalidate_wherever_they_show() {
+fn exhausted_local_resources_invalidate_run() {
     let mut r = record(1, 1);
     r.connect_failures.add(Outcome::NoDescriptors, 3);
     r.outcomes.add(Outcome::NoPorts, 1);
@@ -179,7 +179,7 @@ fn intervals(kinds: &str) -> (StageRecord, Observed) {
 }
 
 #[test]
-fn lateness_while_the_target_is_gone_does_not_invalidate() {
+fn lateness_during_target_outage_is_excused() {
     let found = |kinds_of: &str| {
         let (record, observed) = intervals(kinds_of);
         kinds(&judged(&record, true, Duration::ZERO, &observed))
@@ -199,7 +199,7 @@ fn lateness_while_the_target_is_gone_does_not_invalidate() {
 
 /// A load of 4 s whose generator was late for one call in fifty.
 #[test]
-fn load_is_not_delivered_when_arrivals_are_far_from_the_plan_or_missing() {
+fn late_or_missing_arrivals_invalidate_run() {
     let header = RunHeader {
         load_loop: Some(Loop::Open),
         planned_stages: vec![PlannedStage {

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_a_stage_whose_time_counts() {
+    fn elapsed_time_includes_idle_stage() {
         let header = header();
         let stages = [Some(0), None, None, Some(2)];
         let mut intervals: Vec<IntervalRecord> = (0..)

@@ -12,7 +12,7 @@ fn header() -> RunHeader {
 }
 
 #[test]
-fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
+fn full_disk_reported_once_and_data_kept() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let mut writer = RunWriter::create(&dir, header(), "").unwrap();
@@ -46,7 +46,7 @@ fn a_full_disk_is_reported_once_and_leaves_what_was_written() {
 }
 
 #[test]
-fn the_figures_outlive_a_run_json_that_can_t_be_written() {
+fn totals_survive_failed_run_json_write() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let mut writer = RunWriter::create(&dir, header(), "").unwrap();
@@ -60,7 +60,7 @@ fn the_figures_outlive_a_run_json_that_can_t_be_written() {
 }
 
 #[test]
-fn a_log_on_a_full_disk_makes_the_run_partial() {
+fn failed_log_write_makes_run_partial() {
     let parent = tempfile::tempdir().unwrap();
     let mut writer = RunWriter::create(&parent.path().join("run"), header(), "").unwrap();
     writer.log("whole");
@@ -114,7 +114,7 @@ fn request_lines(run: &Run) -> u64 {
 }
 
 #[test]
-fn a_killed_run_has_as_many_request_lines_as_calls_counted() {
+fn killed_run_request_lines_match_calls() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let writer = RunWriter::create(&dir, header(), "").unwrap();
@@ -138,7 +138,7 @@ fn a_killed_run_has_as_many_request_lines_as_calls_counted() {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
-fn request_lines_are_written_before_the_interval_that_counts_them() {
+fn request_lines_precede_their_interval() {
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
     let parent = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ fn connections_new_resumed_and_reused() {
 }
 
 #[test]
-fn a_promise_about_resumption_is_kept_by_the_rungs_that_resume() {
+fn resumption_objective_applies_to_resuming_rungs() {
     let text = "target = \"https://h:1/x\"\n[call.http]\n[load]\nclients = 1\n[objective]\nresumed = \">= 100%\"\nerrors = \"< 1%\"\n[ladder]\nconnection = [\"new\", \"resumed\"]";
     let found = read(text).unwrap().rungs().unwrap();
     let promised: Vec<usize> = found.iter().map(|r| r.spec.objective.len()).collect();
@@ -44,7 +44,7 @@ fn a_promise_about_resumption_is_kept_by_the_rungs_that_resume() {
 }
 
 #[test]
-fn rungs_can_be_listed_one_by_one() {
+fn explicitly_listed_rungs_are_expanded() {
     let found = rungs(
         "serve = [\"score\"]\nrungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
          { network = \"namespaces\", tls = \"mutual\" }]",
@@ -68,7 +68,7 @@ fn rungs_can_be_listed_one_by_one() {
 }
 
 #[test]
-fn listed_rungs_have_names_targets_and_tls_of_their_own() {
+fn listed_rungs_override_target_and_tls() {
     let text = "target = \"grpcs://h:1\"\n[tls]\nca = \"ca.crt\"\n[call.grpc]\nmethod = \"a.B/C\"\n\
          [load]\nrate = \"5/s\"\n[ladder]\nrungs = [{ name = \"plain\", target = \"grpc://h:2\" }, \
          { name = \"tls\" }, { name = \"mutual\", target = \"grpcs://h:3\", \
@@ -103,7 +103,7 @@ fn listed_rungs_have_names_targets_and_tls_of_their_own() {
 }
 
 #[test]
-fn listed_rungs_have_servers_of_their_own() {
+fn listed_rungs_override_server() {
     let found = rungs(
         "serve = [\"score\"]\nrungs = [{ name = \"now\" }, { serve = [\"score\", \"--busy\", \"5us\"] }]",
     )
@@ -139,7 +139,7 @@ fn sidecars_are_an_axis() {
 }
 
 #[test]
-fn what_is_no_axis_is_reported() {
+fn invalid_axes_are_reported() {
     let error_of = |ladder: &str| {
         let problem = rungs(ladder).unwrap_err();
         let help = problem.help.clone().unwrap_or_default();

@@ -133,7 +133,7 @@ fn stage(name: &str, warmup: bool, duration: Option<Duration>, from: f64, to: f6
 }
 
 #[test]
-fn every_kind_of_load_is_understood() {
+fn every_load_kind_resolves() {
     let ramp = load(
         "rate = { from = \"0/s\", to = \"100/s\", over = \"10s\" }\nduration = \"15s\"\nwarmup = \"2s\"",
     );
@@ -193,7 +193,7 @@ fn every_kind_of_load_is_understood() {
 }
 
 #[test]
-fn calls_alone_end_an_open_loop_with_exactly_that_many() {
+fn call_limit_ends_open_loop_exactly() {
     for arrivals in ["constant", "poisson"] {
         for (rate, calls) in [("3/s", 7), ("1000/s", 1234), ("7/m", 1), ("0.3/s", 30)] {
             let load = load(&format!(
@@ -209,7 +209,7 @@ fn calls_alone_end_an_open_loop_with_exactly_that_many() {
 }
 
 #[test]
-fn contradictions_in_the_load_name_their_keys() {
+fn contradictory_load_settings_name_their_keys() {
     for (typed, expected) in [
         (
             "rate = \"0/s\"\nduration = \"1s\"",
@@ -320,7 +320,7 @@ fn contradictions_in_the_load_name_their_keys() {
 }
 
 #[test]
-fn all_problems_are_reported_at_once_and_in_place() {
+fn all_problems_have_spans() {
     let text = "target = \"grpc://a\"\n[tls]\ncert = \"c\"\ngroups = [\"X25518\"]\n[call.grpc]\n[load]\nrate = \"0/s\"\n[objective]\n\"p99\" = \"10ms\"\n[watch]\npid = 1\noff = true\n";
     let spec = read(text).expect("readable");
     let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
@@ -345,7 +345,7 @@ fn all_problems_are_reported_at_once_and_in_place() {
 }
 
 #[test]
-fn a_plaintext_target_with_tls_settings_is_refused() {
+fn plaintext_target_rejects_tls_settings() {
     let problems = wrong(&format!(
         "target = \"grpc://a:1\"\n[tls]\nca = \"ca.crt\"\n{CALL}[load]\nrate = \"1/s\"\ncalls = 1"
     ));
@@ -353,7 +353,7 @@ fn a_plaintext_target_with_tls_settings_is_refused() {
 }
 
 #[test]
-fn a_file_whose_name_is_no_utf_8_is_one_of_these_settings() {
+fn non_utf8_path_counts_as_setting() {
     let mut spec = read(&format!("target = \"grpc://a:1\"\n{CALL}")).expect("readable");
     let ca = std::ffi::OsStr::from_bytes(b"\xff.crt");
     spec.tls.get_or_insert_default().ca = Some(ca.into());
@@ -363,7 +363,7 @@ fn a_file_whose_name_is_no_utf_8_is_one_of_these_settings() {
 }
 
 #[test]
-fn a_saved_plan_is_the_same_plan_and_holds_no_secret() {
+fn saved_plan_round_trips_without_secrets() {
     for load in [
         "rate = \"1000/s\"\nduration = \"30s\"\nwarmup = \"5s\"",
         "rate = \"3/s\"\ncalls = 7\nreuse = \"never\"\narrivals = \"poisson\"",
@@ -415,7 +415,7 @@ fn objectives_and_watch_are_resolved() {
 }
 
 #[test]
-fn objectives_of_single_stages_name_stages_that_are_there() {
+fn stage_objectives_require_existing_stages() {
     let text = |objective: &str| {
         format!(
             "target = \"grpc://a:1\"\n{CALL}[load]\nsteps = [{{ name = \"calm\", rate = \"1/s\", for = \"5s\" }}, {{ rate = \"2/s\", for = \"5s\" }}]\n[objective]\n{objective}\n"
@@ -440,7 +440,7 @@ fn objectives_of_single_stages_name_stages_that_are_there() {
 }
 
 #[test]
-fn scheme_and_section_must_be_of_one_protocol() {
+fn scheme_must_match_call_section() {
     let problems = wrong(&format!(
         "target = \"http://a:1\"\n{CALL}[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
@@ -459,7 +459,7 @@ fn scheme_and_section_must_be_of_one_protocol() {
 }
 
 #[test]
-fn a_server_is_held_to_one_thing() {
+fn server_trust_settings_are_mutually_exclusive() {
     let plan_of = |tls: &str| {
         plan(&format!(
             "target = \"grpcs://a:1\"\n{CALL}[tls]\n{tls}\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"

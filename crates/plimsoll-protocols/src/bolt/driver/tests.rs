@@ -62,7 +62,7 @@ fn start(driver: &mut BoltDriver, calls: u32) -> Vec<u32> {
 }
 
 #[test]
-fn answers_end_their_own_calls_in_any_order() {
+fn responses_may_arrive_out_of_order() {
     let mut driver = driver(&BoltCall::default());
     let ids = start(&mut driver, 3);
     let mut wire = answer(ids[2], 0, b"", b"");
@@ -83,7 +83,7 @@ fn answers_end_their_own_calls_in_any_order() {
 }
 
 #[test]
-fn a_failure_that_travels_as_a_success_is_a_failure() {
+fn sofa_error_overrides_success_status() {
     let mut driver = driver(&BoltCall::default());
     let ids = start(&mut driver, 3);
     let (mut failed, mut fine) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ fn traffic(events: &[Event]) -> (u64, u64) {
 }
 
 #[test]
-fn contents_are_counted_once_a_read_and_headers_are_the_rest() {
+fn content_bytes_counted_once_per_read() {
     let call = BoltCall {
         class: b"java.lang.String".to_vec(),
         content: vec![7; 100],
@@ -161,7 +161,7 @@ fn contents_are_counted_once_a_read_and_headers_are_the_rest() {
 }
 
 #[test]
-fn every_status_is_counted_by_its_name() {
+fn status_codes_map_to_named_outcomes() {
     for status in 0..0x20u16 {
         let mut driver = driver(&BoltCall::default());
         let ids = start(&mut driver, 1);
@@ -173,7 +173,7 @@ fn every_status_is_counted_by_its_name() {
 }
 
 #[test]
-fn the_limit_in_flight_holds_and_late_answers_are_late() {
+fn cancel_frees_slot_and_late_response_counts() {
     let mut driver = driver(&BoltCall {
         in_flight: Some(2),
         ..BoltCall::default()
@@ -188,7 +188,7 @@ fn the_limit_in_flight_holds_and_late_answers_are_late() {
 }
 
 #[test]
-fn oneway_calls_end_when_they_are_sent() {
+fn oneway_calls_complete_when_sent() {
     let mut driver = driver(&BoltCall {
         oneway: true,
         ..BoltCall::default()
@@ -202,7 +202,7 @@ fn oneway_calls_end_when_they_are_sent() {
 }
 
 #[test]
-fn silence_is_broken_by_heartbeats_and_three_unanswered_end_it() {
+fn unanswered_heartbeats_drain_idle_connection() {
     let mut driver = driver(&BoltCall {
         form: Form::V2_CRC,
         heartbeat: Some(Duration::from_secs(15)),
@@ -232,7 +232,7 @@ fn silence_is_broken_by_heartbeats_and_three_unanswered_end_it() {
 }
 
 #[test]
-fn what_a_server_asks_is_answered() {
+fn server_initiated_requests_are_answered() {
     let mut driver = driver(&BoltCall::default());
     let mut wire = Vec::new();
     Frame::heartbeat(Form::V1, 9).write(&mut wire);
@@ -258,7 +258,7 @@ fn what_a_server_asks_is_answered() {
 }
 
 #[test]
-fn what_is_no_bolt_ends_the_connection_with_a_reason() {
+fn non_bolt_bytes_close_connection() {
     for (wire, outcome, needle) in [
         (
             &b"HTTP/1.1 400"[..],
@@ -290,7 +290,7 @@ fn what_is_no_bolt_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn the_end_of_the_connection_is_classified_by_where_it_came() {
+fn close_is_classified_by_position() {
     let mut driver = driver(&BoltCall::default());
     assert_eq!(driver.receive_end(START, &mut Vec::new()), Ok(()));
     let ids = start(&mut driver, 1);
@@ -311,7 +311,7 @@ fn the_end_of_the_connection_is_classified_by_where_it_came() {
 
 proptest! {
     #[test]
-    fn any_split_ends_the_same_calls(
+    fn responses_parse_in_any_split(
         sizes in proptest::collection::vec((0usize..300, 0u16..6), 1..12),
         cuts in proptest::collection::vec(1usize..50, 1..200),
     ) {

@@ -22,7 +22,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again_at_no_earlier_byte(
+    fn frame_round_trips_only_when_complete(
         (form, kind) in (forms(), kinds()),
         (id, codec) in (any::<u32>(), any::<u8>()),
         (class, header, content) in (bytes(), bytes(), bytes()),
@@ -52,7 +52,7 @@ proptest! {
     }
 
     #[test]
-    fn one_flipped_bit_does_not_pass_the_checksum(
+    fn flipped_bit_fails_checksum(
         content in bytes(), at in 22usize..60, bit in 0u8..8,
     ) {
         let mut wire = Vec::new();
@@ -67,7 +67,7 @@ proptest! {
 }
 
 #[test]
-fn wrong_bytes_are_refused_as_early_as_they_show() {
+fn invalid_bytes_are_rejected_early() {
     fn parse(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
         Frame::parse(bytes, 1000)
     }

@@ -268,13 +268,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(value in values()) {
+        fn encoded_values_round_trip(value in values()) {
             let bytes = encode(&value);
             prop_assert_eq!(decode(&bytes), Ok(value));
         }
 
         #[test]
-        fn no_cut_and_no_garbage_harms(value in values(), cut in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        fn truncated_or_corrupt_input_never_panics(value in values(), cut in any::<prop::sample::Index>(), byte in any::<u8>()) {
             let mut bytes = encode(&value);
             let at = cut.index(bytes.len());
             prop_assert!(decode(&bytes[..at]).is_err());
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_others_are_read_unit_by_unit() {
+    fn foreign_strings_decode_surrogate_pairs() {
         for (bytes, text) in [
             (&b"\x02a\xc0\x80"[..], "a\0"),
             (b"s\x00\x01\xed\xa0\xbdS\x00\x01\xed\xb8\x80", "\u{1F600}"),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_and_arrays_come_in_chunks() {
+    fn long_strings_and_arrays_are_chunked() {
         let mut text = "a".repeat(CHUNK - 1);
         text.push('\u{1F600}');
         text.push_str(&"b".repeat(2 * CHUNK));

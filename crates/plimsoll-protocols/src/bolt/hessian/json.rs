@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn json_becomes_the_java_type_that_holds_it() {
+    fn json_maps_to_smallest_java_type() {
         let of = |json: Json| from_json(&json).unwrap();
         assert_eq!(of(json!(7)), Value::Int(7));
         assert_eq!(of(json!(7_000_000_000i64)), Value::Long(7_000_000_000));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_reported() {
+    fn unrepresentable_json_is_reported() {
         for (json, needle) in [
             (json!(u64::MAX), "64 bits"),
             (json!({"@type": 3}), "name of a Java class"),

@@ -24,7 +24,7 @@ fn walked(bytes: &[u8], piece: usize) -> Result<(), &'static str> {
 }
 
 #[test]
-fn messages_are_walked_in_any_split() {
+fn messages_validate_in_any_split() {
     for (bytes, is_good) in [
         (&b""[..], true),
         (b"\x0a\x03abc", true),
@@ -71,7 +71,7 @@ fn messages_are_walked_in_any_split() {
 }
 
 #[test]
-fn what_is_nested_without_end_takes_bounded_memory() {
+fn deep_nesting_takes_bounded_memory() {
     let deep: Vec<u8> = std::iter::repeat_n(0x1b, 100_000).collect();
     assert!(walked(&deep, 7).is_err());
     // Each message is all that is left of the one around it.
@@ -91,7 +91,7 @@ fn what_is_nested_without_end_takes_bounded_memory() {
 }
 
 #[test]
-fn a_known_message_is_recognised_and_another_is_walked() {
+fn known_messages_skip_validation() {
     let shapes = shapes();
     let mut decodable = Decodable::default();
     for (message, is_good) in [

@@ -39,7 +39,7 @@ fn cost_s(services: usize) -> f64 {
 /// Eight times as many services take about eight times as long, where looking each up in all files would take 64
 /// times as long.
 #[test]
-fn assembling_takes_time_in_proportion_to_services() {
+fn assembly_time_is_linear_in_services() {
     let (few, many) = (cost_s(750), cost_s(6_000));
     assert!(many < 25.0 * few, "{few} s, {many} s");
 }

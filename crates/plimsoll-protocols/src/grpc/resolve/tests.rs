@@ -225,7 +225,7 @@ fn messages_and_metadata_are_judged() {
 }
 
 #[test]
-fn messages_are_taken_from_binary_files() {
+fn messages_are_read_from_binary_files() {
     let with = |binary: &str| {
         format!(
             "target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n[call.grpc]\nmethod = \"{ECHO}/ClientStreamingEcho\"\n{binary}\n"
@@ -279,7 +279,7 @@ fn messages_are_taken_from_binary_files() {
 }
 
 #[test]
-fn metadata_vary_and_every_row_is_judged() {
+fn varying_metadata_is_validated_per_row() {
     let with = |metadata: &str, file: &str| {
         format!(
             "target = \"grpc://a:1\"\n[rows]\nfile = \"{file}\"\n[load]\nrate = \"1/s\"\ncalls = 1\n\

@@ -69,7 +69,7 @@ fn encode_error(schema: &Schema, json: &str) -> String {
 }
 
 #[test]
-fn built_in_messages_have_the_bytes_of_the_protobuf_encoding() {
+fn builtin_messages_encode_as_protobuf() {
     let schema = Schema::builtin().unwrap();
     let score = schema.method("score.ScoreService/GetScore").unwrap();
     assert_eq!(score.kind(), MethodKind::Unary);
@@ -100,7 +100,7 @@ fn built_in_messages_have_the_bytes_of_the_protobuf_encoding() {
 }
 
 #[test]
-fn a_method_goes_by_three_spellings_and_wrong_ones_bring_suggestions() {
+fn method_has_three_spellings_and_suggestions() {
     let (_protos, schema) = shop();
     let expected = schema.method("shop.v1.Shop/Buy").unwrap();
     assert_eq!(expected.path(), "shop.v1.Shop/Buy");
@@ -134,7 +134,7 @@ fn a_method_goes_by_three_spellings_and_wrong_ones_bring_suggestions() {
 }
 
 #[test]
-fn kinds_of_streaming_are_known_and_listed() {
+fn streaming_kinds_are_listed() {
     let (_protos, schema) = shop();
     let kinds: Vec<_> = schema.methods().map(|method| method.kind()).collect();
     assert_eq!(
@@ -156,7 +156,7 @@ fn kinds_of_streaming_are_known_and_listed() {
 }
 
 #[test]
-fn json_in_all_its_forms_is_encoded() {
+fn every_json_form_is_encoded() {
     let (_protos, schema) = shop();
     let buy = schema.method("shop.v1.Shop/Buy").unwrap();
     let json = r#"{
@@ -184,7 +184,7 @@ fn json_in_all_its_forms_is_encoded() {
 }
 
 #[test]
-fn a_wrong_field_is_named_by_its_path_with_the_nearest_right_name() {
+fn unknown_field_error_has_path_and_suggestion() {
     let (_protos, schema) = shop();
     for (json, path, right) in [
         (r#"{"itmes": []}"#, "\"itmes\"", "did you mean items?"),
@@ -220,7 +220,7 @@ fn a_wrong_field_is_named_by_its_path_with_the_nearest_right_name() {
 }
 
 #[test]
-fn a_wrong_value_is_named_by_its_path() {
+fn invalid_value_error_names_path() {
     let (_protos, schema) = shop();
     for (json, path) in [
         (r#"{"items": [{"price": "dear"}]}"#, "items[0].price"),
@@ -251,7 +251,7 @@ fn a_wrong_value_is_named_by_its_path() {
 }
 
 #[test]
-fn what_does_not_fit_is_reported_with_what_would() {
+fn type_mismatch_error_names_expected_type() {
     let (_protos, schema) = shop();
     for (json, right) in [
         (
@@ -309,7 +309,7 @@ fn what_does_not_fit_is_reported_with_what_would() {
 }
 
 #[test]
-fn bad_protos_are_named_with_file_and_line() {
+fn proto_error_names_file_and_line() {
     let protos = Protos::new(&[
         (
             "syntax.proto",
@@ -367,7 +367,7 @@ fn bad_protos_are_named_with_file_and_line() {
 }
 
 #[test]
-fn imports_come_from_the_import_paths() {
+fn imports_resolve_from_import_paths() {
     let protos = Protos::new(&[("api/shop.proto", SHOP), ("lib/money.proto", MONEY)]);
     let error = protos.schema("api/shop.proto").unwrap_err().to_string();
     assert!(error.contains("money.proto"), "{error}");
@@ -381,7 +381,7 @@ fn imports_come_from_the_import_paths() {
 }
 
 #[test]
-fn a_descriptor_set_serves_as_well_as_its_protos() {
+fn descriptor_set_encodes_like_its_protos() {
     let (protos, schema) = shop();
     let path = protos.path("shop.binpb");
     let set = protox::compile(["shop.proto"], [protos.0.path()]).unwrap();
@@ -418,7 +418,7 @@ fn a_descriptor_set_serves_as_well_as_its_protos() {
 }
 
 #[test]
-fn what_there_is_can_be_described() {
+fn methods_and_messages_can_be_described() {
     let (_protos, schema) = shop();
     let text = schema.describe("shop.v1.Shop/Buy").unwrap();
     for part in [
@@ -490,7 +490,7 @@ fn exercise(schema: &Schema) {
 }
 
 #[test]
-fn no_descriptor_set_makes_anything_panic() {
+fn corrupt_descriptor_sets_never_panic() {
     const OTHERS: &str = r#"
 syntax = "proto2";
 package others;
@@ -586,7 +586,7 @@ service S { rpc Call(All) returns (stream All); }
 }
 
 #[test]
-fn descriptors_that_no_compiler_makes_are_refused_and_the_others_stay() {
+fn malformed_descriptors_are_rejected_individually() {
     use prost_reflect::prost_types::field_descriptor_proto::{Label, Type};
     use prost_reflect::prost_types::{
         DescriptorProto, FieldDescriptorProto, FileDescriptorProto, MessageOptions,
@@ -670,7 +670,7 @@ fn descriptors_that_no_compiler_makes_are_refused_and_the_others_stay() {
 }
 
 #[test]
-fn a_required_field_that_is_not_there_is_named() {
+fn missing_required_field_is_named() {
     let protos = Protos::new(&[(
         "old.proto",
         r#"syntax = "proto2"; package old;

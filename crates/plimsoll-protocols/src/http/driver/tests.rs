@@ -88,7 +88,7 @@ const CHUNKED: &[u8] =
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x\r\nllo\r\n0\r\nT: x\r\n\r\n";
 
 #[test]
-fn answers_of_every_framing_end_their_calls_and_keep_the_connection() {
+fn every_response_framing_completes_calls() {
     let mut driver = driver(&call());
     let empty: &[u8] = b"HTTP/1.1 204 None\r\n\r\n";
     for (answer, size) in [
@@ -114,7 +114,7 @@ fn answers_of_every_framing_end_their_calls_and_keep_the_connection() {
 }
 
 #[test]
-fn statuses_have_codes_of_their_own_and_are_reported_with_what_they_say() {
+fn status_errors_have_codes_and_details() {
     let mut driver = driver(&call());
     for (head, code, detail) in [
         (
@@ -149,7 +149,7 @@ fn statuses_have_codes_of_their_own_and_are_reported_with_what_they_say() {
 }
 
 #[test]
-fn headers_and_bodies_are_held_to_what_is_expected() {
+fn headers_and_bodies_must_match_expectations() {
     let mut wanted = call();
     wanted.expect_headers = vec![("x-ok".into(), "1".into())];
     wanted.expect_body = Some("\"ok\"".into());
@@ -185,7 +185,7 @@ fn headers_and_bodies_are_held_to_what_is_expected() {
 }
 
 #[test]
-fn bodies_have_the_size_that_is_expected_in_every_framing() {
+fn body_size_is_checked_in_every_framing() {
     let framed = [
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n",
@@ -217,7 +217,7 @@ fn bodies_have_the_size_that_is_expected_in_every_framing() {
 }
 
 #[test]
-fn a_stream_ends_with_the_event_that_ends_it() {
+fn stream_ends_at_terminating_event() {
     let mut streamed = call();
     streamed.stream = Some(EventStream {
         format: EventFormat::Sse,
@@ -271,7 +271,7 @@ fn a_stream_ends_with_the_event_that_ends_it() {
 }
 
 #[test]
-fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
+fn tokens_parse_in_any_split() {
     let streamed = tokens();
     let body = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n\
         data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\r\n\r\n\
@@ -327,7 +327,7 @@ fn tokens_and_their_usage_are_found_however_an_answer_is_split() {
 }
 
 #[test]
-fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
+fn only_successful_responses_emit_text() {
     let mut streamed = tokens();
     streamed.tokenizer = Some(TokenCounter::new("t.json".as_ref(), |_| None));
     let mut driver = driver(&streamed);
@@ -355,7 +355,7 @@ fn what_was_written_is_given_away_to_be_counted_where_the_answer_is_good() {
 }
 
 #[test]
-fn calls_in_messages_with_a_prefix_end_as_their_trailers_say() {
+fn grpc_web_outcome_follows_trailers() {
     let mut web = call();
     (web.method, web.body) = ("POST".into(), b"abc".to_vec());
     web.stream = Some(EventStream {
@@ -408,7 +408,7 @@ fn calls_in_messages_with_a_prefix_end_as_their_trailers_say() {
 }
 
 #[test]
-fn text_behind_the_event_that_ends_a_stream_is_not_looked_at() {
+fn text_after_end_event_is_ignored() {
     let mut streamed = call();
     streamed.expect_body = Some("ok".into());
     streamed.stream = Some(EventStream {
@@ -436,7 +436,7 @@ fn text_behind_the_event_that_ends_a_stream_is_not_looked_at() {
 }
 
 #[test]
-fn what_is_cut_off_too_large_or_unasked_for_is_an_error() {
+fn truncated_or_unsolicited_responses_are_errors() {
     let broken = |answer: &[u8], ended: bool| {
         let mut driver = driver(&call());
         match answered(&mut driver, answer, 1_000) {
@@ -469,7 +469,7 @@ fn what_is_cut_off_too_large_or_unasked_for_is_an_error() {
 }
 
 #[test]
-fn answers_to_head_have_no_body() {
+fn head_responses_have_no_body() {
     let mut head = call();
     head.method = "HEAD".into();
     let mut driver = driver(&head);
@@ -485,7 +485,7 @@ fn answers_to_head_have_no_body() {
 }
 
 #[test]
-fn a_cancelled_call_ends_its_connection() {
+fn cancelled_call_drains_connection() {
     let mut driver = driver(&call());
     let mut events = Vec::new();
     driver.start(CallId(0), 0, Time::ZERO, &mut Vec::new());
@@ -498,7 +498,7 @@ fn a_cancelled_call_ends_its_connection() {
 }
 
 #[test]
-fn a_race_with_an_idle_timeout_is_told_from_a_failure() {
+fn idle_timeout_race_is_distinguished_from_failure() {
     const SECOND: u64 = 1_000_000_000;
     let lost = |method: &str, rested: Option<u64>, waited: u64, outcome| {
         let call = HttpCall {
@@ -543,7 +543,7 @@ fn a_race_with_an_idle_timeout_is_told_from_a_failure() {
 }
 
 #[test]
-fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
+fn head_limit_is_enforced_and_configurable() {
     let long = format!("x: {}\r\n", "y".repeat(70_000));
     let many = "x: y\r\n".repeat(500);
     for (fields, max_head, outcome) in [
@@ -563,7 +563,7 @@ fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
 }
 
 #[test]
-fn an_endless_stream_ends_well_after_its_time() {
+fn endless_stream_succeeds_at_duration() {
     let call = HttpCall {
         stream_duration: Some(Duration::from_secs(3)),
         stream: Some(EventStream {

@@ -118,7 +118,7 @@ fn requests(sent: &[u8]) -> Vec<(u32, Vec<String>, String)> {
 }
 
 #[test]
-fn answers_of_every_shape_end_their_calls_in_any_order() {
+fn every_response_shape_completes_calls() {
     let length = [(":status", "200"), ("content-length", "5")];
     let bytes = [
         head(3, &length, false),
@@ -140,7 +140,7 @@ fn answers_of_every_shape_end_their_calls_in_any_order() {
 }
 
 #[test]
-fn a_request_says_what_one_over_http_1_says() {
+fn request_fields_match_http1() {
     let mut post = call();
     post.method = "POST".into();
     post.host = Some("service".into());
@@ -166,7 +166,7 @@ fn a_request_says_what_one_over_http_1_says() {
 }
 
 #[test]
-fn what_varies_is_made_for_each_request() {
+fn varying_parts_render_per_request() {
     let mut slots = 0;
     let mut parse = |text: &str| Template::parse(text, &mut slots, None).unwrap();
     let (path, field) = (parse("/a?n={{seq}}"), parse("v{{seq}}"));
@@ -207,7 +207,7 @@ fn what_varies_is_made_for_each_request() {
 }
 
 #[test]
-fn statuses_have_codes_and_are_reported_with_what_they_say() {
+fn status_errors_have_codes_and_details() {
     for (fields, code, detail) in [
         (
             &[(":status", "503"), ("retry-after", "7")][..],
@@ -230,7 +230,7 @@ fn statuses_have_codes_and_are_reported_with_what_they_say() {
 }
 
 #[test]
-fn headers_and_bodies_are_held_to_what_is_expected() {
+fn headers_and_bodies_must_match_expectations() {
     let mut wanted = call();
     wanted.expect_headers = vec![("x-ok".into(), "1".into())];
     wanted.expect_body = Some("\"ok\"".into());
@@ -281,7 +281,7 @@ fn streamed() -> HttpCall {
 }
 
 #[test]
-fn streams_of_events_interleave_and_end_with_their_last() {
+fn interleaved_event_streams_end_independently() {
     let bytes = [
         head(1, OK, false),
         head(3, OK, false),
@@ -312,7 +312,7 @@ fn streams_of_events_interleave_and_end_with_their_last() {
 }
 
 #[test]
-fn a_stream_whose_call_is_over_counts_until_it_ends_or_is_reset() {
+fn finished_call_holds_stream_until_closed() {
     let (mut driver, _) = driver(&streamed(), 2);
     let (mut out, mut events) = (Vec::new(), Vec::new());
     let mut bytes = Vec::new();
@@ -348,7 +348,7 @@ fn a_stream_whose_call_is_over_counts_until_it_ends_or_is_reset() {
 }
 
 #[test]
-fn answers_that_break_the_rules_fail_their_calls_alone() {
+fn malformed_responses_fail_only_their_calls() {
     let length = [(":status", "200"), ("content-length", "5")];
     for (bytes, needle) in [
         (data(1, b"x", false), "DATA before HEADERS"),
@@ -389,7 +389,7 @@ fn answers_that_break_the_rules_fail_their_calls_alone() {
 }
 
 #[test]
-fn bodies_that_are_too_large_fail_their_calls() {
+fn oversized_bodies_fail_their_calls() {
     let large = [(":status", "200"), ("content-length", "1001")];
     let huge = [(":status", "200"), ("content-length", "99999999999")];
     for bytes in [
@@ -415,7 +415,7 @@ fn bodies_that_are_too_large_fail_their_calls() {
 }
 
 #[test]
-fn answers_to_head_have_no_body() {
+fn head_responses_have_no_body() {
     let mut bodiless = call();
     bodiless.method = "HEAD".into();
     let length = [(":status", "200"), ("content-length", "5000")];
@@ -427,7 +427,7 @@ fn answers_to_head_have_no_body() {
 }
 
 #[test]
-fn resets_and_goaways_end_calls_and_a_cancelled_call_is_late() {
+fn resets_and_goaways_end_calls() {
     let mut bytes = Vec::new();
     write::reset_stream(&mut bytes, 1, ErrorCode::REFUSED_STREAM);
     write::reset_stream(&mut bytes, 3, ErrorCode::INTERNAL_ERROR);
@@ -465,7 +465,7 @@ fn resets_and_goaways_end_calls_and_a_cancelled_call_is_late() {
 }
 
 #[test]
-fn bodies_have_the_size_that_is_expected() {
+fn expected_body_size_is_checked() {
     let mut sized = call();
     let answer = [
         head(1, OK, false),
@@ -496,7 +496,7 @@ fn bodies_have_the_size_that_is_expected() {
 }
 
 #[test]
-fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
+fn head_limit_is_enforced_and_configurable() {
     for (size, max_head, outcome) in [
         (70_000, 0, Outcome::HeadTooLarge),
         (70_000, 128 << 10, Outcome::Ok),
@@ -519,7 +519,7 @@ fn a_head_over_the_limit_is_named_and_the_limit_can_be_raised() {
 }
 
 #[test]
-fn an_endless_stream_is_reset_after_its_time_and_has_ended_well() {
+fn endless_stream_is_reset_at_duration() {
     let mut call = streamed();
     call.stream_duration = Some(std::time::Duration::from_secs(3));
     if let Some(stream) = &mut call.stream {

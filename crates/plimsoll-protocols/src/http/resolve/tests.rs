@@ -37,7 +37,7 @@ fn wrong(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_http_request_is_what_was_typed_with_the_defaults() {
+fn http_request_fills_in_defaults() {
     let text = |section: &str| {
         format!(
             "target = \"http://a:1/x?y={{{{seq}}}}\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
@@ -73,7 +73,7 @@ fn an_http_request_is_what_was_typed_with_the_defaults() {
 }
 
 #[test]
-fn a_request_of_grpc_web_or_connect_is_a_message_be_it_an_empty_one() {
+fn grpc_web_and_connect_default_to_post() {
     let http = |section: &str| {
         let load = "target = \"http://a:1/a.B/C\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
         let plan = plan(&format!("{load}{section}\n"));
@@ -101,7 +101,7 @@ fn a_request_of_grpc_web_or_connect_is_a_message_be_it_an_empty_one() {
 }
 
 #[test]
-fn wrong_http_requests_say_what_is_right() {
+fn invalid_http_request_errors_suggest_fix() {
     for (section, expected) in [
         (
             "method = \"get\"",
@@ -184,7 +184,7 @@ fn wrong_http_requests_say_what_is_right() {
 }
 
 #[test]
-fn path_of_a_url_is_as_http_has_it() {
+fn url_path_is_normalized() {
     for (url, path) in [
         ("http://a:1?q=1", "/?q=1"),
         ("http://a:1#top", "/"),
@@ -205,7 +205,7 @@ fn path_of_a_url_is_as_http_has_it() {
 }
 
 #[test]
-fn fields_are_named_and_called_fields() {
+fn invalid_header_value_error_names_field() {
     let text = "target = \"http://a:1\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\nheaders = { x-c = \"\u{fc}\" }\n";
     let problems = wrong(text);
     let expected = "`call.http.headers.x-c`: not a field value: use printable ASCII";

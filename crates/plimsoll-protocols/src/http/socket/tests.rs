@@ -59,7 +59,7 @@ fn receive(driver: &mut SocketDriver, text: &str, now: Time) -> Vec<Event> {
 }
 
 #[test]
-fn a_named_welcome_is_awaited_and_other_messages_are_counted() {
+fn configured_welcome_message_is_awaited() {
     for (welcome, first_is_it) in [
         (Welcome::Any, true),
         (
@@ -96,7 +96,7 @@ fn a_named_welcome_is_awaited_and_other_messages_are_counted() {
 }
 
 #[test]
-fn a_server_that_spoke_first_before_the_load_is_awaited_later() {
+fn observed_welcome_is_awaited_later() {
     let protocol = protocol(SocketCall::default(), None);
     let (mut first, _) = opened(&protocol, Time(1), b"");
     assert!(first.is_ready());
@@ -117,7 +117,7 @@ fn a_server_that_spoke_first_before_the_load_is_awaited_later() {
 }
 
 #[test]
-fn messages_during_the_load_are_no_welcome() {
+fn messages_during_load_are_not_welcomes() {
     let protocol = protocol(SocketCall::default(), None);
     let (mut first, _) = opened(&protocol, Time(1), b"");
     first.start(CallId(0), 0, Time(2), &mut Vec::new());
@@ -128,7 +128,7 @@ fn messages_during_the_load_are_no_welcome() {
 }
 
 #[test]
-fn a_subscription_ends_well_after_its_time() {
+fn subscription_succeeds_at_duration() {
     let protocol = protocol(SocketCall::default(), Some(Duration::from_secs(3)));
     let (mut driver, _) = opened(&protocol, Time(1), b"");
     driver.start(CallId(0), 0, Time(1), &mut Vec::new());

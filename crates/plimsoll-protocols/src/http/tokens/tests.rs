@@ -10,7 +10,7 @@ fn usage(json: &str, streams_thoughts: bool) -> Option<(u64, u64, u64)> {
 }
 
 #[test]
-fn tokens_are_found_wherever_services_put_them() {
+fn tokens_parse_in_every_format() {
     for (json, bytes) in [
         (
             r#"{"id":"a","choices":[{"index":0,"delta":{"content":" it"},"finish_reason":null}]}"#,
@@ -95,7 +95,7 @@ fn tokens_are_found_wherever_services_put_them() {
 }
 
 #[test]
-fn written_text_is_kept_choice_by_choice() {
+fn generated_text_is_kept_per_choice() {
     let mut texts = Vec::new();
     for json in [
         r#"{"choices":[{"delta":{"role":"assistant","content":""}}]}"#,
@@ -113,7 +113,7 @@ fn written_text_is_kept_choice_by_choice() {
 }
 
 #[test]
-fn usage_is_read_wherever_services_put_it() {
+fn usage_parses_in_every_format() {
     for (json, counts) in [
         (
             r#"{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":20,"total_tokens":27,"prompt_tokens_details":{"cached_tokens":0}}}"#,
@@ -161,7 +161,7 @@ fn usage_is_read_wherever_services_put_it() {
 }
 
 #[test]
-fn errors_are_known_by_their_keys() {
+fn errors_are_recognised_by_key() {
     for json in [
         r#"{"error":{"message":"no"}}"#,
         r#"{"error":"no","choices":[]}"#,
@@ -189,7 +189,7 @@ fn errors_are_known_by_their_keys() {
 }
 
 #[test]
-fn other_text_than_json_is_refused_with_its_place() {
+fn invalid_json_is_rejected_with_position() {
     for (data, place) in [
         ("", "line 1 column 0"),
         ("[]x", "line 1 column 3"),

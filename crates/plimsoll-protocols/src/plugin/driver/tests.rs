@@ -90,7 +90,7 @@ fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
 }
 
 #[test]
-fn answers_end_their_own_calls_and_a_status_is_a_failure() {
+fn responses_match_calls_and_error_status_fails() {
     let mut driver = driver();
     let ids = start(&mut driver, 3);
     let mut wire = made(Make::Response, ids[2], b"c");
@@ -112,7 +112,7 @@ fn answers_end_their_own_calls_and_a_status_is_a_failure() {
 }
 
 #[test]
-fn the_limit_in_flight_holds_and_late_answers_are_late() {
+fn cancel_frees_slot_and_late_response_counts() {
     let mut driver = driver_with(|call| call.in_flight = Some(2));
     let ids = start(&mut driver, 2);
     assert_eq!(driver.capacity(), 0);
@@ -123,7 +123,7 @@ fn the_limit_in_flight_holds_and_late_answers_are_late() {
 }
 
 #[test]
-fn heartbeats_are_sent_into_silence_and_answered() {
+fn idle_heartbeats_are_sent_and_answered() {
     let mut driver = driver_with(|call| call.heartbeat = Some(Duration::from_secs(15)));
     let (mut out, mut events) = (Vec::new(), Vec::new());
     let due = driver.deadline().unwrap();
@@ -149,7 +149,7 @@ fn heartbeats_are_sent_into_silence_and_answered() {
 }
 
 #[test]
-fn what_is_not_the_protocol_ends_the_connection_with_a_reason() {
+fn foreign_bytes_close_connection_with_reason() {
     for (wire, outcome, needle) in [
         (
             &b"HTTP/1.1 400"[..],
@@ -184,7 +184,7 @@ fn what_is_not_the_protocol_ends_the_connection_with_a_reason() {
 }
 
 #[test]
-fn requests_that_can_not_be_sent_say_why() {
+fn invalid_requests_are_rejected_with_reason() {
     let codec = codec();
     let frame = |content| frame_of(&codec, content).map_err(|e| e.to_string());
     let hello = b"x\x01\0\0\0\0\x01\0\0\0\x05hello";
@@ -251,7 +251,7 @@ impl Plugin for Fading {
 }
 
 #[test]
-fn a_plugin_that_fails_in_the_middle_fails_its_calls() {
+fn plugin_failure_fails_its_calls() {
     let codec = Codec::built_in::<Fading>().unwrap();
     let call = PluginCall {
         in_flight: Some(10),
@@ -281,7 +281,7 @@ fn a_plugin_that_fails_in_the_middle_fails_its_calls() {
 
 proptest! {
     #[test]
-    fn answers_in_any_pieces_come_to_the_same(
+    fn responses_parse_in_any_split(
         payloads in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 1..8),
         cuts in proptest::collection::vec(1usize..30, 1..60),
     ) {
@@ -306,7 +306,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_comes_no_call_is_lost(
+    fn arbitrary_input_never_loses_calls(
         head in prop_oneof![Just(&b""[..]), Just(&b"x"[..]), Just(&b"x\x01\x01\0\0\0\x01\0\0"[..])],
         bytes in proptest::collection::vec(any::<u8>(), 0..80), step in 1usize..20,
     ) {

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_at_rest_is_small() {
+    fn idle_connection_is_small() {
         assert_eq!(size_of::<Transport>(), 16);
         assert_eq!(size_of::<Option<Connection<Nothing>>>(), 24);
     }

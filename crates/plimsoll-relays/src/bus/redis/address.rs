@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_split_and_passwords_not_shown() {
+    fn urls_parse_and_hide_passwords() {
         let parsed = |url: &str| url.parse::<RedisAddress>().unwrap();
         let full = parsed("redis://me:se@c%2fret@[::1]:6380/2");
         assert_eq!(full.settings.username(), Some("me"));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_followed_to_their_ends() {
+    fn replies_are_followed_to_end() {
         let replies = b"+OK\r\n:-5\r\n$5\r\na\r\nbc\r\n$-1\r\n*-1\r\n*2\r\n$0\r\n\r\n*1\r\n#t\r\n%1\r\n+a\r\n,1.5\r\n|1\r\n+k\r\n+v\r\n>3\r\n$7\r\nmessage\r\n$1\r\nc\r\n=6\r\ntxt:hi\r\n!3\r\nERR\r\n_\r\n(123\r\n~0\r\n";
         for step in [1, 2, 3, 7, 1000] {
             let followed = take(replies, step).unwrap();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_are_too_long_are_refused_before_they_come() {
+    fn oversized_replies_are_rejected_early() {
         for bytes in [
             &b"$67108865\r\n"[..],
             b"$99999999999999999999\r\n",

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn masters_that_are_down_or_have_another_name_are_not_used() {
+    fn unavailable_masters_are_ignored() {
         let master = |name: &str, flags: &str, port: &str| {
             let fields = [
                 ("name", name),

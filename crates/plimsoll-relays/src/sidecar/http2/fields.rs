@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_come_through_with_tables_of_any_size() {
+    fn headers_round_trip_any_table_size() {
         let calls = [
             list(&[
                 (":method", "POST"),
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_read_and_what_is_wrong_is_seen() {
+    fn fields_are_parsed_and_validated() {
         let good = list(&[
             (":method", "POST"),
             (":scheme", "http"),

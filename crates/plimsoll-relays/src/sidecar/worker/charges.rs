@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charges_are_counted_by_address_and_bounded() {
+    fn charges_are_per_address_and_bounded() {
         let mut charges = Charges::default();
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn suspects_are_the_newest_callers_each_once() {
+    fn suspects_are_newest_distinct_callers() {
         let second = |n: u64| Time::ZERO + Duration::from_secs(n);
         let call = |from, at| Call {
             from,
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_that_ended_are_remembered_for_a_while() {
+    fn recently_closed_connections_are_remembered() {
         let mut charges = Charges::default();
         let of = |n: u64| Some(IpAddr::from((n as u32).to_be_bytes()));
         for token in 0..3 * MAX_DEPARTED as u64 {

@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_fails_wakes_the_worker_once_a_tick() {
+    fn failing_listener_wakes_once_per_tick() {
         let route = "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
         let config = Config::read(route).unwrap();
         let metrics = Arc::new(Metrics::new());

@@ -230,7 +230,7 @@ fn bad_blocks() {
 
 /// RFC 7541, 6.2.3.
 #[test]
-fn what_is_never_indexed_is_sensitive_and_nothing_else() {
+fn only_never_indexed_fields_are_sensitive() {
     let mut decoder = Decoder::new(4096, 1 << 16);
     // Never indexed, not indexed, indexed, and the entry that this made.
     let block = hex("1001 6101 62 0001 6101 62 4001 6101 62 be");
@@ -257,7 +257,7 @@ fn size_updates_evict() {
 }
 
 #[test]
-fn a_name_of_the_entry_that_is_evicted() {
+fn name_may_reference_evicted_entry() {
     let mut decoder = Decoder::new(40, 1 << 16);
     decode(&mut decoder, &hex("4002 6161 0131")).unwrap();
     assert_eq!(
@@ -268,7 +268,7 @@ fn a_name_of_the_entry_that_is_evicted() {
 }
 
 #[test]
-fn a_long_list_is_cut_and_the_table_kept() {
+fn oversized_list_truncates_but_updates_table() {
     let mut decoder = Decoder::new(4096, 100);
     let mut block = hex("4001 6101 62");
     block.extend([0xbe; 5]);
@@ -287,7 +287,7 @@ fn a_long_list_is_cut_and_the_table_kept() {
 
 /// nginx adds all fields of each answer to the table (1.22).
 #[test]
-fn a_block_that_adds_what_a_full_table_holds_already_is_steady() {
+fn readding_full_table_is_steady() {
     // Two entries of 34 bytes; three of them fill the table.
     let (block, other) = (hex("4001 6101 31 4001 6201 32"), hex("4001 6101 33"));
     let mut decoder = Decoder::new(110, 1 << 16);
@@ -304,7 +304,7 @@ fn a_block_that_adds_what_a_full_table_holds_already_is_steady() {
 proptest! {
     /// Whatever came before.
     #[test]
-    fn a_steady_block_again_changes_nothing(
+    fn repeated_steady_block_keeps_table(
         before: Vec<(u8, u8)>,
         added in proptest::collection::vec((0..4_u8, 0..40_u8), 1..4),
         max in 0..400_u32,

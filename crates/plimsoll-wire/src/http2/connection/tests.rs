@@ -104,7 +104,7 @@ const FLOW: (ErrorCode, u32) = (ErrorCode::FLOW_CONTROL_ERROR, 0);
 
 /// 3.4
 #[test]
-fn the_preface_comes_in_any_split_and_nothing_in_its_place() {
+fn exact_preface_required_in_any_split() {
     for cut in 0..PREFACE.len() {
         let mut http2 = Connection::new(Server, 0);
         for part in [&PREFACE[..cut], &[&PREFACE[cut..], b"rest"].concat()] {
@@ -125,7 +125,7 @@ fn the_preface_comes_in_any_split_and_nothing_in_its_place() {
 
 /// 3.4
 #[test]
-fn settings_come_before_all_other_frames() {
+fn settings_must_be_first_frame() {
     for first in [
         frame(kind::PING, 0, 0, &[0; 8]),
         frame(kind::SETTINGS, flags::ACK, 0, b""),
@@ -140,7 +140,7 @@ fn settings_come_before_all_other_frames() {
 }
 
 #[test]
-fn a_frame_is_mended_from_its_parts() {
+fn split_frame_is_reassembled() {
     let ping = frame(kind::PING, 0, 0, b"pingpong");
     let mut http2 = Connection::new(Client, 0);
     for cut in 1..ping.len() {
@@ -159,7 +159,7 @@ fn a_frame_is_mended_from_its_parts() {
 
 /// 4.3 and 6.10
 #[test]
-fn no_frame_comes_between_the_frames_of_a_header_block() {
+fn header_block_must_be_contiguous() {
     let open = || {
         let mut end = End::greeted(Server);
         end.receive(&frame(kind::HEADERS, flags::END_STREAM, 9, b"ab"))
@@ -196,7 +196,7 @@ fn no_frame_comes_between_the_frames_of_a_header_block() {
 
 /// 5.1
 #[test]
-fn frames_on_idle_streams_end_the_connection() {
+fn idle_stream_frame_is_connection_error() {
     // 7 and above were not opened, and even ids are the server's, which opens none.
     for id in [7, 2, 8] {
         for bytes in [
@@ -230,7 +230,7 @@ fn frames_on_idle_streams_end_the_connection() {
 
 /// 5.1
 #[test]
-fn what_comes_on_a_closed_stream_depends_on_who_closed_it() {
+fn closed_stream_error_depends_on_closer() {
     let End {
         mut http2, mut out, ..
     } = End::greeted(Server);
@@ -254,7 +254,7 @@ fn what_comes_on_a_closed_stream_depends_on_who_closed_it() {
 
 /// 5.1.1
 #[test]
-fn ids_ascend_and_each_is_used_once() {
+fn stream_ids_only_ascend() {
     let mut server = End::greeted(Server).http2;
     assert!(!server.opens(5) && !server.opens(3) && !server.opens(8));
     assert!(server.opens(9) && !server.opens(9) && !server.opens(7));
@@ -268,7 +268,7 @@ fn ids_ascend_and_each_is_used_once() {
 
 /// 6.5 and 6.5.3
 #[test]
-fn settings_are_noted_and_acknowledged_in_both_directions() {
+fn settings_are_applied_and_acknowledged() {
     let mut end = End::greeted(Client);
     assert!(!end.http2.is_acknowledged());
     let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
@@ -291,7 +291,7 @@ fn settings_are_noted_and_acknowledged_in_both_directions() {
 
 /// 6.8
 #[test]
-fn goaway_leaves_out_streams_and_never_takes_them_back() {
+fn goaway_last_stream_only_decreases() {
     let mut client = End::greeted(Client);
     client.receive(&goaway(MAX_STREAM_ID)).unwrap();
     assert_eq!(client.http2.stage(), Stage::Leaving);
@@ -337,7 +337,7 @@ fn windows_never_overflow() {
 
 /// 6.9.2
 #[test]
-fn a_new_initial_window_moves_those_of_open_streams() {
+fn initial_window_change_adjusts_streams() {
     let mut end = End::greeted(Client);
     end.streams.0[0].1 = 1_000;
     end.receive(&setting(4, 5)).unwrap();
@@ -352,7 +352,7 @@ fn a_new_initial_window_moves_those_of_open_streams() {
 
 /// 6.9
 #[test]
-fn received_data_counts_with_its_padding_and_is_given_back() {
+fn flow_control_counts_padding() {
     let http2 = Connection::new(Server, DEFAULT_WINDOW);
     let mut settings = Vec::new();
     http2.open(&[], &mut settings);

@@ -54,7 +54,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn padding_and_priority_are_taken_off() {
+fn padding_and_priority_are_stripped() {
     let payload = [2, 0, 0, 0, 0, 9, 0x82, 0, 0];
     let mut bytes = Vec::new();
     let bits = flags::PADDED | flags::PRIORITY | flags::END_HEADERS;
@@ -76,7 +76,7 @@ fn padding_and_priority_are_taken_off() {
 
 /// RFC 9113, 4.1: the highest bit of a stream's number is reserved, and ignored.
 #[test]
-fn reserved_bits_of_stream_numbers_are_ignored() {
+fn reserved_stream_bit_is_ignored() {
     let payload = [0xff, 0xff, 0xff, 0xfe, 0x82];
     let mut bytes = Vec::new();
     write::head(

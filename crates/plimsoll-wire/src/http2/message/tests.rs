@@ -157,7 +157,7 @@ fn malformed_requests_are_refused() {
 }
 
 #[test]
-fn answers_and_trailers_have_their_own_pseudo_fields() {
+fn response_and_trailer_fields_are_validated() {
     let answer = |status| check(&vec![(b":status", status)]).answer();
     assert_eq!(answer(b"200"), None);
     assert_eq!(answer(b"103"), None);
@@ -198,7 +198,7 @@ fn answers_and_trailers_have_their_own_pseudo_fields() {
 }
 
 #[test]
-fn lengths_follow_content_length_method_and_status() {
+fn body_length_follows_method_and_status() {
     let post = check(&request(&[(b"content-length", b"7")]));
     assert_eq!(post.request_length(), Some(7));
     let head = check(&with(b":method", b"HEAD"));

@@ -40,7 +40,7 @@ fn raw(first: u8, payload: &[u8]) -> Vec<u8> {
 type Case<'a> = (&'a [(u8, &'a [u8])], &'a [&'a str], Option<u16>);
 
 #[test]
-fn cases_of_a_conformance_suite_in_every_split() {
+fn conformance_cases_pass_every_split() {
     let long = [b'x'; 1001];
     let fits = [b'x'; 1000];
     let control = [b'p'; 126];
@@ -127,7 +127,7 @@ fn cases_of_a_conformance_suite_in_every_split() {
 }
 
 #[test]
-fn each_side_wants_the_other_sides_masking() {
+fn each_role_rejects_wrong_masking() {
     let mut masked = Vec::new();
     put_masked(&mut masked, Opcode::Text, MASK, b"x");
     assert_eq!(read(Role::Client, &masked, 99).1, Some(1002));
@@ -135,7 +135,7 @@ fn each_side_wants_the_other_sides_masking() {
 }
 
 #[test]
-fn a_length_that_never_comes_takes_no_memory() {
+fn oversized_length_rejected_before_allocation() {
     let mut reader = Reader::new(Role::Client, 1000);
     let huge = [0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0];
     let refused = reader.read(&huge, |_| ControlFlow::Continue(()));
@@ -148,7 +148,7 @@ fn a_length_that_never_comes_takes_no_memory() {
 
 proptest::proptest! {
     #[test]
-    fn arbitrary_bytes_never_panic_and_splits_change_nothing(
+    fn arbitrary_bytes_never_panic(
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
         piece in 1usize..40,
     ) {
@@ -162,7 +162,7 @@ proptest::proptest! {
 const HELLO: [u8; 7] = [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00];
 
 #[test]
-fn compressed_messages_are_read_where_that_was_agreed_in_every_split() {
+fn compressed_messages_read_in_every_split() {
     let (first, rest) = HELLO.split_at(3);
     let whole = raw(0xc1, &HELLO);
     let parts = [raw(0x41, first), raw(0x89, b"p"), raw(0x80, rest)].concat();

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trial_ends_with_an_interval() {
+    fn warmup_rounds_trial_to_whole_intervals() {
         for (length_ms, warmup_ms) in [
             (1_000, 1_000),
             (2_000, 1_000),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_processes_get_what_was_typed_but_for_the_port() {
+    fn child_arguments_override_listen_and_processes() {
         let own = "--listen 127.0.0.1:7 --processes 1 --reuse-port --tickets-from-input";
         assert_eq!(
             words("-v serve files site --listen 127.0.0.1:0 --workers 2 --processes 3 --json"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_added_and_maxima_are_not() {
+    fn merge_sums_counts_but_not_maxima() {
         let mut counts = Vec::new();
         add(
             &mut counts,

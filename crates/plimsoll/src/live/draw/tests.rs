@@ -107,7 +107,7 @@ fn a_run_at_its_work() {
 }
 
 #[test]
-fn calls_that_were_given_up_are_no_errors() {
+fn abandoned_calls_are_not_errors() {
     let mut board = running(TIMED, 0);
     let mut last = interval(8, 1, 0);
     let record = &mut last.stages[0].1;
@@ -129,7 +129,7 @@ fn calls_that_were_given_up_are_no_errors() {
 }
 
 #[test]
-fn a_name_in_chinese_characters_takes_two_columns_for_each() {
+fn wide_characters_occupy_two_columns() {
     let mut board = running(TIMED, 20);
     let name = "压力测试".repeat(20);
     board.title.clone_from(&name);
@@ -161,7 +161,7 @@ fn before_the_first_call() {
 }
 
 #[test]
-fn a_trial_of_a_search_on_a_wide_terminal() {
+fn search_trial_on_wide_terminal() {
     let mut board = running(TIMED, 0);
     board.context =
         vec!["trial 7, narrow, at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
@@ -217,7 +217,7 @@ fn no_figure_is_cut() {
 }
 
 #[test]
-fn a_narrow_terminal_has_the_figures_that_matter_most() {
+fn narrow_terminal_keeps_essential_figures() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let board = running(JUDGED, 20);
     assert_data_eq!(frame(&board, &noted, 60, 36), file!["../golden/narrow.txt"]);
@@ -226,7 +226,7 @@ fn a_narrow_terminal_has_the_figures_that_matter_most() {
 
 /// Below 60 columns or 10 rows, figures are whole, and what of a text has no room is marked.
 #[test]
-fn nothing_is_cut_without_a_mark_where_there_are_only_lines() {
+fn plain_lines_mark_truncated_text() {
     let mut board = running(JUDGED, 20);
     board.title = "a long name of a plan that no narrow terminal has room for, by far".to_owned();
     board.context = vec!["trial 7, narrow, at 1,000/s · the line is above 900/s".to_owned()];
@@ -263,7 +263,7 @@ fn nothing_is_cut_without_a_mark_where_there_are_only_lines() {
 
 /// A target's long address, and what a search says, end with a mark; a message is read to its end.
 #[test]
-fn text_of_the_view_is_marked_or_wrapped() {
+fn long_text_is_wrapped_or_ends_with_ellipsis() {
     let mut board = running(TIMED, 0);
     board.what = format!("grpcs://{}.example:443", "long-".repeat(40));
     board.context = vec!["trial 7, narrow · ".repeat(20)];
@@ -283,7 +283,7 @@ fn text_of_the_view_is_marked_or_wrapped() {
 }
 
 #[test]
-fn objectives_stand_where_they_are_seen_and_tall_terminals_are_filled() {
+fn tall_terminal_shows_objectives_and_fills_height() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let board = running(JUDGED, 20);
     assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
@@ -291,7 +291,7 @@ fn objectives_stand_where_they_are_seen_and_tall_terminals_are_filled() {
 
 /// Terminals show bold or grey where both are asked for, whichever came last.
 #[test]
-fn no_title_is_bold_and_grey_at_once() {
+fn titles_are_never_bold_and_dim() {
     let mut board = running(JUDGED, 20);
     board.phase = Phase::WarmUp;
     for (width, height) in [(60, 36), (80, 30), (120, 60)] {
@@ -352,7 +352,7 @@ fn a_maximum_is_called_one() {
 
 /// Tokens have times of their own.
 #[test]
-fn first_tokens_stand_beside_the_response() {
+fn token_latencies_appear_beside_response_time() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     let mut one = interval(1, 1, 0);
     let record = &mut one.stages[0].1;
@@ -371,7 +371,7 @@ fn first_tokens_stand_beside_the_response() {
 
 /// Its calls a second would be scaled up from a few milliseconds.
 #[test]
-fn an_interval_that_was_cut_short_is_no_rate() {
+fn truncated_interval_does_not_update_rate() {
     let mut board = running(TIMED, 0);
     let whole = (
         board.last.per_second(board.last.record.ended()),

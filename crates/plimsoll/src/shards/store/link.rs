@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_read_as_it_was_written_and_not_in_part() {
+    fn frame_round_trips_and_rejects_truncation() {
         let put = Request::Ask(Ask::Put {
             name: "r1/logs/00003/00000001.zst".into(),
             bytes: b"body".to_vec(),
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_not_the_token_is_not_let_in() {
+    fn hello_without_valid_token_is_rejected() {
         let hello = |version, token: &str| Request::Hello {
             version,
             token: token.into(),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_host_and_a_port() {
+    fn address_requires_host_and_port() {
         let there = Address::parse("[::1]:7117").unwrap();
         assert_eq!((there.host.as_str(), there.port), ("[::1]", 7117));
         for text in ["host", "host:0", ":7", "host:x", "a/b:7", "host:70000"] {

@@ -29,7 +29,7 @@ fn varint(value: u16) -> Vec<u8> {
 /// Protobuf's number for `NONE` is not that of the library's pool. The answer of a server that puts
 /// other bytes in such a string is good.
 #[test]
-fn strings_that_need_not_be_utf_8_are_known_in_sources_and_in_descriptor_sets() {
+fn utf8_validation_feature_is_honoured() {
     let dir = tempfile::tempdir().unwrap();
     for feature in [
         "[features.utf8_validation = NONE]",
@@ -75,7 +75,7 @@ fn strings_that_need_not_be_utf_8_are_known_in_sources_and_in_descriptor_sets() 
 }
 
 #[test]
-fn messages_nested_too_deeply_are_refused() {
+fn deeply_nested_messages_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep.proto");
     let read = |head: &str, opens: &str, inner: &str, depth: usize| {

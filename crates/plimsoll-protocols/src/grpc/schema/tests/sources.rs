@@ -36,7 +36,7 @@ fn overlapping_import_paths_define_types_once() {
 }
 
 #[test]
-fn byte_order_mark_of_a_source_is_skipped() {
+fn byte_order_mark_is_skipped() {
     for first in ["syntax = \"proto3\"", "edition = \"2023\""] {
         let text = format!(
             "\u{feff}{first}; package q; message R {{ string a = 1; }} service S {{ rpc Do(R) returns (R); }}"
@@ -63,7 +63,7 @@ fn set_of(schema: &Schema, names: &[&str]) -> tempfile::NamedTempFile {
 }
 
 #[test]
-fn descriptor_set_needs_no_files_of_protobuf() {
+fn descriptor_set_may_omit_protobuf_files() {
     let protos = Protos::new(&[
         (
             "q.proto",

@@ -305,7 +305,7 @@ fn rendered(json: &str, number: u64) -> Value {
 }
 
 #[test]
-fn wrappers_whole_lists_and_ends_of_types() {
+fn wrappers_and_lists_vary_and_counters_wrap() {
     let value = rendered(r#"{"maybe": {{seq}}, "note": "n{{seq}}"}"#, 0);
     assert_eq!(
         (&value["maybe"], &value["note"]),
@@ -336,7 +336,7 @@ fn wrappers_whole_lists_and_ends_of_types() {
 }
 
 #[test]
-fn what_can_not_vary_is_reported_with_its_place() {
+fn invalid_template_error_names_field() {
     let schema = schema(ORDER);
     let method = schema.method("S/Call").unwrap();
     let rows = Rows::parse("r.csv", "n,w\n1,2\nx,y\n").unwrap();
@@ -400,7 +400,7 @@ fn what_can_not_vary_is_reported_with_its_place() {
 }
 
 #[test]
-fn two_plain_braces_are_no_template() {
+fn escaped_braces_are_literal_text() {
     let schema = schema(ORDER);
     let method = schema.method("S/Call").unwrap();
     let requests = schema
@@ -422,7 +422,7 @@ fn open_rows() -> Rows {
 }
 
 #[test]
-fn what_comes_with_protobuf_varies_as_the_library_would_encode_it() {
+fn varying_well_known_types_encode_correctly() {
     let schema = schema(ORDER);
     let method = schema.method("S/Call").unwrap();
     let rows = open_rows();
@@ -505,7 +505,7 @@ fn what_comes_with_protobuf_varies_as_the_library_would_encode_it() {
 }
 
 #[test]
-fn calls_have_the_messages_of_a_list_in_turn() {
+fn calls_cycle_through_message_list() {
     let schema = schema(ORDER);
     let method = schema.method("S/Call").unwrap();
     for list in [

@@ -113,7 +113,7 @@ fn a_call_there_and_back() {
 }
 
 #[test]
-fn what_is_split_anywhere_comes_to_the_same() {
+fn any_split_yields_same_events() {
     let mut bytes = Vec::new();
     let mut client = Session::new(Side::Client);
     client.open(0, &mut bytes);
@@ -140,7 +140,7 @@ fn what_is_split_anywhere_comes_to_the_same() {
 }
 
 #[test]
-fn windows_hold_and_are_given_back() {
+fn windows_limit_and_replenish() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     client.begin(7, &request(), End(false), &mut up);
@@ -169,7 +169,7 @@ fn windows_hold_and_are_given_back() {
 }
 
 #[test]
-fn a_stream_that_flows_gets_a_wider_window() {
+fn streaming_call_gets_wider_window() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     client.begin(7, &request(), End(false), &mut up);
@@ -186,7 +186,7 @@ fn a_stream_that_flows_gets_a_wider_window() {
 }
 
 #[test]
-fn what_a_peer_must_not_do_ends_the_connection() {
+fn peer_protocol_violations_end_connection() {
     type Say = fn(&mut Vec<u8>);
     let frames: [(&str, Say); 8] = [
         ("never opened", |out| write::data(out, 5, b"x", End(false))),
@@ -229,7 +229,7 @@ fn what_a_peer_must_not_do_ends_the_connection() {
 }
 
 #[test]
-fn streams_that_are_over_are_left_alone() {
+fn reset_stream_frames_are_ignored() {
     let (_, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
@@ -245,7 +245,7 @@ fn streams_that_are_over_are_left_alone() {
 
 /// RFC 9113, 5.1
 #[test]
-fn a_stream_that_both_sides_have_ended_takes_no_more() {
+fn ended_stream_rejects_further_frames() {
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
     let begun = || {
         let (_, mut server) = greeted();
@@ -283,7 +283,7 @@ fn a_stream_that_both_sides_have_ended_takes_no_more() {
 
 /// RFC 9113, 6.8
 #[test]
-fn a_goaway_is_not_taken_back() {
+fn goaway_last_stream_never_increases() {
     let (mut client, _) = greeted();
     let mut down = Vec::new();
     for last in [3, 3, 1] {
