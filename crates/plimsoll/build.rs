@@ -61,7 +61,7 @@ fn commit(here: &Path, root: &Path) -> String {
     cloned(root).unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// Of a crate that cargo has packaged.
+/// Returns the commit of a crate that cargo has packaged.
 fn packaged(info: &Path) -> Option<String> {
     let text = fs::read_to_string(info).ok()?;
     println!("cargo::rerun-if-changed={}", info.display());
@@ -71,7 +71,7 @@ fn packaged(info: &Path) -> Option<String> {
     Some(format!("{sum}{}", if dirty { " (modified)" } else { "" }))
 }
 
-/// Of a clone. A repository around a folder that is no clone of ours is not asked.
+/// Returns the commit of a clone. A repository around a folder that is no clone of ours is not asked.
 fn cloned(root: &Path) -> Option<String> {
     /// What a binary is made of.
     const SOURCES: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", ".cargo"];

@@ -17,7 +17,7 @@ mod names;
 pub use lack::Lack;
 pub use names::look_up;
 
-/// Where connections lead to.
+/// An address that connections lead to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// An IP address and a port.
@@ -104,13 +104,13 @@ impl Address {
         Ok(socket.into())
     }
 
-    /// On this machine, for sure.
+    /// Returns whether the address is certainly on this machine.
     pub fn is_local(&self) -> bool {
         self.ip().is_none_or(|ip| ip.is_loopback())
     }
 }
 
-/// As far as it can be seen.
+/// Returns whether there is a socket, as far as that can be seen.
 fn is_socket(socket: &UnixSocket) -> bool {
     match socket {
         UnixSocket::Path(path) => {

@@ -39,9 +39,9 @@ pub(crate) struct Addresses {
 #[derive(Debug)]
 struct Known {
     address: Address,
-    /// What it is counted as.
+    /// The number under which it is counted.
     number: u32,
-    /// In a row.
+    /// Connections that failed in a row.
     failures: u32,
     left_out_until: Time,
 }

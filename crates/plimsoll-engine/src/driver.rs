@@ -30,18 +30,18 @@ pub struct Done {
     pub first_byte: Time,
     /// Bytes of the protocol's messages (gRPC: message bytes with their 5-byte prefix).
     pub bytes_sent: u32,
-    /// The same of the answer.
+    /// Bytes of the answer's messages, counted in the same way.
     pub bytes_received: u32,
 }
 
 /// What a call has exchanged by now, in the units of [`Done`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Where calls carry several messages.
+    /// Messages sent so far, where calls carry several.
     pub messages_sent: u32,
-    /// As [`Done::bytes_sent`].
+    /// Bytes sent so far, counted as [`Done::bytes_sent`].
     pub bytes_sent: u32,
-    /// As [`Done::bytes_received`].
+    /// Bytes received so far, counted as [`Done::bytes_received`].
     pub bytes_received: u32,
 }
 
@@ -59,14 +59,14 @@ pub enum Event {
     Token {
         /// The call in flight.
         call: CallId,
-        /// Of their text.
+        /// Bytes of the tokens' text.
         bytes: u32,
     },
     /// What the service counts. Before the call's end; the last one counts.
     Usage {
         /// The call in flight.
         call: CallId,
-        /// So far.
+        /// The tokens counted so far.
         usage: Usage,
     },
     /// An answer of tokens has ended, and none of what has come of it is text: a single token may have none.
@@ -130,11 +130,11 @@ impl Event {
 /// The tokens of an answer, by the service's own count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Of the prompt.
+    /// Tokens of the prompt.
     pub prompt: u64,
-    /// Of the answer; 0 where the service does not count them.
+    /// Tokens of the answer; 0 where the service does not count them.
     pub answer: u64,
-    /// Those of the answer that it streams.
+    /// Tokens of the answer that the service streams.
     pub streamed: u64,
 }
 
@@ -331,9 +331,9 @@ pub trait Protocol: Send + Sync + 'static {
 /// Which way bytes went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the driver to the peer.
+    /// The driver sent them to the peer.
     Sent,
-    /// From the peer.
+    /// The peer sent them.
     Received,
 }
 

@@ -16,7 +16,7 @@ pub enum EngineError {
     /// No address is known for the target.
     #[error("{url}: host name {host:?} not resolved: {source}")]
     Resolve {
-        /// As the plan has it.
+        /// The target's URL, as the plan has it.
         url: String,
         /// The name that was looked up.
         host: String,
@@ -26,9 +26,9 @@ pub enum EngineError {
     /// Not one connection came up.
     #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
-        /// As the plan has it.
+        /// The target's URL, as the plan has it.
         url: String,
-        /// Of the first failure.
+        /// The outcome of the first failure.
         outcome: Outcome,
         /// What was seen of it.
         detail: String,

@@ -48,7 +48,7 @@ pub struct EventLoop<C: Client, N: Network> {
     pub(crate) client: C,
     pub(crate) network: N,
     pub(crate) share: Share,
-    /// By target.
+    /// The addresses of each target, by its number.
     pub(crate) addresses: Vec<Addresses>,
     pub(crate) races: Races<N::Socket>,
 

@@ -53,7 +53,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         (key & ((1 << PLACE) - 1)) as usize
     }
 
-    /// `None`: it is gone.
+    /// Returns the thing of this key; `None`: it is gone.
     #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
         match self.places.get(Self::place(key)) {
@@ -62,7 +62,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         }
     }
 
-    /// As [`Keyed::get`].
+    /// Returns the thing of this key, to be changed; `None`: it is gone.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         match self.places.get_mut(Self::place(key)) {
@@ -87,19 +87,19 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         self.places[Self::place(key)].1.take()
     }
 
-    /// Of a key that was reserved, or a thing that was [lifted](Keyed::lift).
+    /// Stores a thing under a key that was reserved, or whose thing was [lifted](Keyed::lift).
     #[inline]
     pub fn put_back(&mut self, key: u64, lifted: T) {
         self.places[Self::place(key)].1 = Some(lifted);
     }
 
-    /// A key that was reserved, or whose thing was [lifted](Keyed::lift), is not used.
+    /// Frees a key that was reserved, or whose thing was [lifted](Keyed::lift).
     #[inline]
     pub fn release(&mut self, key: u64) {
         self.free.push(Self::place(key) as u32);
     }
 
-    /// Of those that there are.
+    /// Returns the keys of all things.
     pub fn keys(&self) -> Vec<u64> {
         let places = self.places.iter().enumerate();
         let taken = places.filter(|(_, (_, slot))| slot.is_some());
@@ -120,12 +120,12 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
             .collect()
     }
 
-    /// Those that there are.
+    /// Returns all things.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|(_, slot)| slot.as_ref())
     }
 
-    /// As [`Keyed::values`].
+    /// Turns the table into all its things.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.places.into_iter().filter_map(|(_, slot)| slot)
     }

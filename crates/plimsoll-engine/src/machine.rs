@@ -22,7 +22,7 @@ const MUCH: u64 = 20_000;
 pub(crate) struct MachineMeter {
     cores: u32,
     stolen_us: Option<u64>,
-    /// By thread, in nanoseconds.
+    /// How long each thread has waited for a core, in nanoseconds.
     waited: HashMap<i32, u64>,
     /// CPU by process, µs; `None`: not read yet.
     processes: Option<HashMap<i32, u64>>,

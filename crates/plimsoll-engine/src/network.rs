@@ -56,9 +56,9 @@ pub type Resolved = Result<Found, Arc<io::Error>>;
 /// Who a name is looked up for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// For this question alone: a client that has just been started.
+    /// The answer is for this question alone: a client that has just been started asks.
     Own,
-    /// For all who ask at the time.
+    /// The answer is for all who ask at the time.
     Shared,
 }
 
@@ -136,9 +136,9 @@ pub trait Network {
 
 /// A socket that is written to like a file: what TLS takes.
 pub struct SocketWriter<'a, N: Network> {
-    /// The one that has it.
+    /// The network that the socket belongs to.
     pub network: &'a mut N,
-    /// Where the bytes go.
+    /// The socket that the bytes go to.
     pub socket: &'a mut N::Socket,
 }
 

@@ -163,7 +163,7 @@ impl Meter {
         self.began = self.last.unwrap_or_default();
     }
 
-    /// As [`Watched::pids`].
+    /// Returns the processes that are watched, as [`Watched::pids`] does.
     pub fn pids(&self) -> &[i32] {
         self.watched.pids()
     }

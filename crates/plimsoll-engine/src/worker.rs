@@ -438,7 +438,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Of a lane, over all workers and processes.
+    /// Returns a lane's number over all workers and processes.
     fn number_of(&self, lane: u32) -> u64 {
         u64::from(lane) * u64::from(self.share.of) + u64::from(self.share.index)
     }

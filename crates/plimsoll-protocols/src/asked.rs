@@ -9,7 +9,7 @@ use crate::unmade::{Unmade, Usage};
 /// The flags of a command that asks.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(crate) trait Question: clap::Args {
-    /// Of its command.
+    /// The command's name.
     const NAME: &str;
 
     /// # Errors
@@ -17,7 +17,7 @@ pub(crate) trait Question: clap::Args {
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered>;
 }
 
-/// Where a question is asked.
+/// The environment in which a question is asked.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
     /// Files and variables that flags name.
@@ -65,7 +65,7 @@ impl From<Unmade> for Unanswered {
 /// A question whose type is forgotten.
 #[derive(Debug)]
 pub struct Ask {
-    /// Of its command.
+    /// The command's name.
     pub name: &'static str,
     flags: fn(Command) -> Command,
     ask: fn(&ArgMatches, Asking<'_>) -> Result<Answer, Unanswered>,

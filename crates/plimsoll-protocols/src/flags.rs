@@ -155,7 +155,7 @@ pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, 
 #[derive(Clone, Copy, Debug)]
 pub struct Bound(Place, Period);
 
-/// Where a bound is in a plan.
+/// A function that finds a bound's place in a plan.
 type Place = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
 impl FromStr for Bound {

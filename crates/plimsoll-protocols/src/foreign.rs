@@ -19,7 +19,7 @@ pub struct Alias {
 pub enum Form {
     /// A value as ours.
     Plain {
-        /// Of a bare number.
+        /// The unit of a bare number.
         unit: &'static str,
     },
     /// A URL, whose scheme and port may be left out.
@@ -30,12 +30,12 @@ pub enum Form {
 pub type Web = (&'static str, &'static str, u16);
 
 impl Alias {
-    /// Of every command; `unit` is appended to the value.
+    /// Makes an alias for every command; `unit` is appended to the value.
     pub const fn new(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
         Alias::of(&[], name, variable, Form::Plain { unit })
     }
 
-    /// Of these commands alone.
+    /// Makes an alias for these commands alone.
     pub const fn of(
         commands: &'static [&'static str],
         name: &'static str,

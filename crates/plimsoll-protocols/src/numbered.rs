@@ -104,15 +104,15 @@ pub trait Format: Debug {
 /// What a server's frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To answer the request of this id.
+    /// The frame answers the request of this id.
     Answer(u32),
-    /// To answer the heartbeat of this id.
+    /// The frame answers the heartbeat of this id.
     HeartbeatAck(u32),
-    /// To take no more requests.
+    /// The server takes no more requests.
     GoAway,
-    /// To be answered.
+    /// The frame wants an answer.
     Ask,
-    /// For nothing that a client knows.
+    /// The frame means nothing to a client.
     Other,
 }
 

@@ -44,7 +44,7 @@ pub type Export = (&'static str, PathBuf);
 /// Files in which other tools have what a protocol measures.
 #[derive(Debug)]
 pub struct Files {
-    /// As `report --export` names them.
+    /// The name by which `report --export` knows them.
     pub name: &'static str,
     /// What they are, behind that name.
     pub about: &'static str,
@@ -64,14 +64,14 @@ pub type Unread = Box<dyn Error + Send + Sync>;
 pub enum Written {
     /// Everything.
     All(String),
-    /// And what is missing, and why.
+    /// Part of it; the text says what is missing, and why.
     Part(String),
 }
 
 /// A folder that a plan names, which can't be handed to pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Folder {
-    /// With its section.
+    /// The plan's key, with its section.
     pub key: &'static str,
     /// What to name in its place.
     pub help: &'static str,
@@ -124,7 +124,7 @@ pub trait Owned: Section {
 pub trait Quick: Args {
     /// What is typed becomes this.
     type Section: Owned;
-    /// Of the command.
+    /// The command's name.
     const NAME: &str = <Self::Section as Section>::SCHEMES.section;
     /// The help of the URL: its schemes, in words.
     const TARGET: &str;
@@ -183,17 +183,17 @@ type Apply = fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<Option<Export>,
 /// A [`Quick`] form whose types are forgotten.
 #[derive(Debug)]
 pub struct Entry {
-    /// Of its command.
+    /// The command's name.
     pub name: &'static str,
     /// The help of the URL.
     pub target: &'static str,
-    /// As [`Quick::QUESTIONS`].
+    /// The form's [`Quick::QUESTIONS`].
     pub questions: &'static [Ask],
-    /// As [`Quick::ALIASES`].
+    /// The form's [`Quick::ALIASES`].
     pub aliases: &'static [Alias],
-    /// As [`Quick::SYNONYMS`].
+    /// The form's [`Quick::SYNONYMS`].
     pub synonyms: &'static [(&'static str, &'static str)],
-    /// As [`Quick::TOOL`].
+    /// The form's [`Quick::TOOL`].
     pub tool: Option<&'static Tool>,
     /// The section's [`Section::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
@@ -220,7 +220,7 @@ impl Entry {
         }
     }
 
-    /// Of its targets' URLs.
+    /// Returns the schemes of its targets' URLs.
     pub fn schemes(&self) -> &'static Schemes {
         self.protocol.schemes
     }

@@ -29,7 +29,7 @@ use crate::serving::reference::Server;
 pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
 
-/// In the order in which messages list them.
+/// All protocols, in the order in which messages list them.
 static KINDS: [Kind; 7] = [
     Kind::of::<GrpcSpec>(),
     Kind::of::<HttpSpec>(),
@@ -187,19 +187,19 @@ macro_rules! each {
 }
 
 impl Codec {
-    /// As [`FrameCodec::layout`].
+    /// Calls [`FrameCodec::layout`].
     #[inline]
     pub fn layout(&self, manner: Manner) -> usize {
         each!(self, codec => codec.layout(manner))
     }
 
-    /// As [`FrameCodec::read`].
+    /// Calls [`FrameCodec::read`].
     #[inline]
     pub fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
         each!(self, codec => codec.read(from, bytes))
     }
 
-    /// As [`FrameCodec::renumber`].
+    /// Calls [`FrameCodec::renumber`].
     #[inline]
     pub fn renumber(
         &self,

@@ -32,7 +32,7 @@ const MAX_ZSTD_WINDOW: u32 = 23;
 /// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// As it is.
+    /// The body as it is.
     #[default]
     Identity,
     Gzip,
@@ -40,7 +40,7 @@ pub(crate) enum Coding {
     Deflate,
     Brotli,
     Zstd,
-    /// Another.
+    /// Any other coding.
     Unknown,
 }
 

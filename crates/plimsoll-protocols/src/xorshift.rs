@@ -18,7 +18,7 @@ impl Xorshift {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Of a WebSocket frame.
+    /// Draws the mask of a WebSocket frame.
     pub(crate) fn mask(&mut self) -> [u8; 4] {
         (self.draw() as u32).to_ne_bytes()
     }

@@ -178,7 +178,7 @@ fn needed_but_refused(
     untyped.find_map(|arg| environment.needed_but_refused(arg.get_env()?.to_str()?, path))
 }
 
-/// Of the innermost command.
+/// Returns where the flag values of the innermost command came from.
 fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Origins {
     if let Some((name, inner)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)

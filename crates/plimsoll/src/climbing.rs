@@ -59,12 +59,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) flags: &'a ClimbFlags,
     pub(crate) source: &'a Source<'a>,
     pub(crate) process: &'a Process,
-    /// Where it is one of several shards.
+    /// What connects this shard to the others; `None`: this machine makes the load alone.
     pub(crate) meeting: Option<&'a Meeting>,
 }
 
 impl Asked<'_> {
-    /// Several machines make the load.
+    /// Returns whether several machines make the load.
     fn over_shards(&self) -> bool {
         self.flags.shards.are_asked_for()
     }
@@ -101,17 +101,17 @@ pub(crate) fn execute(
     })
 }
 
-/// What distinguishes a slice: of this all shards make the same plan.
+/// The identity of a slice, from which all shards make the same plan.
 #[derive(Debug, Serialize, Deserialize)]
 struct Step {
-    /// From 0.
+    /// The rung's index, from 0.
     rung: usize,
 }
 
 /// Everything made ready: directory, servers, plans.
 pub(crate) struct Climb<'a> {
     process: &'a Process,
-    /// Several machines make the load.
+    /// The shards that share the load; `None`: this machine makes it alone.
     team: Option<&'a Team<'a>>,
     /// Its rungs are those that can be measured.
     outline: Outline,

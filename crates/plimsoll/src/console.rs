@@ -51,7 +51,7 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 /// Whether each line is a JSON object.
 static IN_JSON: AtomicBool = AtomicBool::new(false);
 
-/// From here on each line is a JSON object.
+/// Makes each line a JSON object from here on.
 pub(crate) fn in_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
@@ -59,7 +59,7 @@ pub(crate) fn in_json() {
 /// Whether only results and errors are printed.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From here on there are no confirmations.
+/// Suppresses confirmations from here on.
 pub(crate) fn keep_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }

@@ -270,9 +270,9 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
 /// What the directories hold.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
-    /// With the run of each.
+    /// The lanes of a plan, with the run of each.
     Lanes(LanesRecord, Vec<Run>),
-    /// In this directory, as the next.
+    /// A search with its directory, as [`Contents::Ladder`] has one.
     Search(PathBuf, SearchRecord),
     Ladder(PathBuf, LadderRecord),
 }

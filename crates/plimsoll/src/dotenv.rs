@@ -16,7 +16,7 @@ pub(crate) struct Variables {
 /// A line that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
-    /// From 1.
+    /// The line's number, counted from 1.
     pub(crate) line: usize,
     /// The variable that it would set, where that much is known.
     pub(crate) name: Option<String>,
@@ -100,9 +100,9 @@ fn split_line(text: &str) -> (&str, &str) {
 /// A value as it stands in the file.
 enum Raw<'a> {
     Plain(&'a str),
-    /// In double quotes, with its escapes.
+    /// The text within double quotes, its escapes not yet replaced.
     Double(&'a str),
-    /// In single quotes.
+    /// The text within single quotes.
     Literal(&'a str),
 }
 

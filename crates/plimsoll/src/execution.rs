@@ -203,7 +203,7 @@ pub(crate) struct Job<'a> {
     /// What the plan was resolved from.
     pub(crate) spec: &'a Spec,
     pub(crate) plan: &'a Plan,
-    /// Of its run.
+    /// The directory of its run.
     pub(crate) dir: &'a Path,
     pub(crate) progress: Progress,
     /// The run ends when after that time an objective can no longer be met.

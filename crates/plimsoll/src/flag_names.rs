@@ -45,7 +45,7 @@ pub(crate) fn filled_in(text: &str) -> String {
     filled_in_with(text, is_at_hand)
 }
 
-/// As [`filled_in`], for a command that `has` flags.
+/// Does the same as [`filled_in`]; `has` says which flags the command has.
 pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
     for (key, flags) in all() {

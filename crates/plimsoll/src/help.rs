@@ -6,15 +6,15 @@ use clap::Command;
 
 /// The flags, by their ids, that most lines need of commands that put load and have dozens.
 const COMMON: [&str; 5] = [
-    // What is called, in one command or another.
+    // These say what is called, in one command or another.
     "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
-    // How much of it.
+    // These say how much load is made, and what it has to meet.
     "rate clients connections duration calls warmup objective trial budget rounds fail_if",
-    // Over which link.
+    // These say how connections are secured.
     "ca cert key insecure",
-    // What is left of it.
+    // These say what becomes of the results.
     "out json junit dry_run",
-    // Of the program.
+    // These concern the program itself.
     "help version quiet",
 ];
 

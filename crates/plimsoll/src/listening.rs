@@ -1,4 +1,4 @@
-//! Where servers, relays and telemetry listen.
+//! The addresses at which servers, relays and telemetry listen.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use plimsoll_model::plan::UnixSocket;
 
 use crate::failure::Failure;
 
-/// Where to listen, as typed for a flag.
+/// Returns the address to listen on that was typed for a flag.
 ///
 /// # Errors
 /// When it is no address.
@@ -22,7 +22,7 @@ pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Fail
     }
 }
 
-/// The same where it must be a port.
+/// Does the same for what must be a TCP port.
 ///
 /// # Errors
 /// When it is none, with `help`.

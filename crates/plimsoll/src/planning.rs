@@ -103,9 +103,9 @@ pub(crate) fn with_surroundings<T>(
 
 struct World<'a> {
     environment: &'a Environment,
-    /// For servers that have to be asked.
+    /// The plan, for questions to its servers.
     spec: &'a Spec,
-    /// There was no way to a server that had to be asked.
+    /// The failure to reach a server that had to be asked.
     lost: RefCell<Option<Failure>>,
 }
 

@@ -18,11 +18,11 @@ pub(crate) struct Process {
     pub(crate) progress: Style,
     pub(crate) verbose: bool,
     pub(crate) trace: bool,
-    /// Pulled by signals.
+    /// The stop request that signals make.
     pub(crate) stop: Stop,
     /// What is to be reported when the command ends.
     pub(crate) made: Made,
-    /// Where the flags' values came from.
+    /// The origin of each flag's value.
     pub(crate) origins: Origins,
     pub(crate) environment: Environment,
 }

@@ -29,14 +29,14 @@ use crate::reporter::Reporter;
 use crate::threads;
 use collector::Collector;
 
-/// Of the thread, on the scale of nice(2).
+/// The thread's niceness, on the scale of nice(2).
 const PRIORITY: i32 = 10;
 /// How long the end of a command waits for the post in flight and the last one together.
 const END_LIMIT: Duration = Duration::from_secs(3);
 /// Runs whose figures are reported: of a long search or ladder, the latest.
 const MAX_RUNS: usize = 64;
 
-/// By their names, with the number of the run in its command.
+/// The runs by name, each with its number within the command.
 type Runs = Arc<Mutex<BTreeMap<String, (u64, Ongoing)>>>;
 
 /// What the runs of one command report while they go on.

@@ -24,12 +24,12 @@ pub(crate) const NOTICE: Duration = Duration::from_secs(5);
 
 /// One of the loads.
 pub(crate) struct Part<'a> {
-    /// For progress.
+    /// The load's name in progress reports.
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
     /// What the plan was resolved from.
     pub(crate) spec: &'a Spec,
-    /// Of its run.
+    /// The directory of its run.
     pub(crate) dir: PathBuf,
 }
 

@@ -261,7 +261,7 @@ fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
     ));
 }
 
-/// Where the value is a number alone.
+/// Appends `unit` to a value that is a bare number.
 fn with_unit(value: OsString, unit: &str) -> OsString {
     match value.to_str() {
         Some(text) if text.parse::<f64>().is_ok() => format!("{text}{unit}").into(),

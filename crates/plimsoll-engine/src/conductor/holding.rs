@@ -16,7 +16,7 @@ const SETTLING: Duration = Duration::from_millis(500);
 pub(super) struct Holding {
     client: Watched,
     server: Option<Watched>,
-    /// For the next interval's record.
+    /// Readings for the next interval's record.
     readings: Vec<MemoryReading>,
 }
 

@@ -16,7 +16,7 @@ use crate::tls::TlsClient;
 
 /// What a client keeps.
 pub trait Client {
-    /// With each connection.
+    /// What it keeps with each connection.
     type Own;
     /// What it wants a connection for.
     type Wish: Copy;

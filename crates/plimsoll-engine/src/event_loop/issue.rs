@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     Ended,
 }
 
-/// Where calls come from.
+/// The source of calls.
 #[expect(clippy::large_enum_variant, reason = "there is one a worker")]
 pub(crate) enum Issue {
     Open(Open),
@@ -51,9 +51,9 @@ pub(crate) struct Open {
     end: Time,
     /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
     tick_ns: u64,
-    /// From then on nothing waits for a tick.
+    /// The time from which nothing waits for a tick.
     ticks_end: Time,
-    /// Where the load takes turns and CPU is read for them.
+    /// The CPU meter, where the load takes turns and CPU is read for them.
     pub(crate) turn_meter: Option<TurnMeter>,
 }
 

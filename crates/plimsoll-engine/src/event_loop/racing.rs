@@ -25,7 +25,7 @@ const ATTEMPT: u64 = 1 << 63;
 
 /// All races of a worker.
 pub(crate) struct Races<S> {
-    /// By the connection that they are for.
+    /// Races by the connection that they are for.
     races: HashMap<Token, Race<S>>,
     /// The connection that an attempt is for.
     attempts: HashMap<Token, Token>,

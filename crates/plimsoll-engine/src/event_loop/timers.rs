@@ -6,7 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use plimsoll_model::Time;
 
-/// With what is to be done then.
+/// Moments, each with what is to be done then.
 pub(crate) struct Timers<T>(BinaryHeap<Reverse<(Time, T)>>);
 
 impl<T: Ord> Timers<T> {

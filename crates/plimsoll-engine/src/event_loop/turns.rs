@@ -11,7 +11,7 @@ use plimsoll_model::schedule::{Arrival, Arrivals};
 use super::share::Share;
 use crate::resources::TurnMeter;
 
-/// Outside of them no call begins.
+/// The turns of a closed loop: outside of them no call begins.
 pub(crate) struct ClosedTurns {
     beginnings: Arrivals,
     /// `None`: there is none any more.
@@ -21,7 +21,7 @@ pub(crate) struct ClosedTurns {
     pub(super) until: Time,
     /// When the calls of the last turn had ended; `None`: some may be in flight.
     ended: Option<Time>,
-    /// Of the last turn.
+    /// The number of the last turn.
     number: u64,
     meter: TurnMeter,
 }

@@ -44,7 +44,7 @@ pub struct OsNetwork {
     next_source: usize,
     window: SpinWindow,
     resolvers: Vec<Resolver>,
-    /// By target.
+    /// The tunnel to each target, by its number; `None`: there is no proxy on the way.
     ways: Vec<Option<Arc<Tunnel>>>,
     tunnels: Tunnels,
     stamps: Option<Stamps>,

@@ -37,9 +37,9 @@ pub enum Action {
     Send(Vec<u8>),
     /// Call [`Server::timer`] with `tag` after a while.
     Timer {
-        /// From now.
+        /// The time from now to the call.
         after: Duration,
-        /// Handed back.
+        /// The tag that is handed back.
         tag: u64,
     },
     /// Read nothing from now on: what the client sends stays on the way.

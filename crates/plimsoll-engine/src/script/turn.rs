@@ -15,7 +15,7 @@ pub const LINKS: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link(pub u8);
 
-/// Where a script comes from.
+/// The place of a script in its run.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
     /// The script's place in the run's schedule; what varies is chosen by it.
@@ -53,7 +53,7 @@ pub trait Scripts: Send + Sync + 'static {
     /// A script for the user who begins now.
     fn script(&self, origin: Origin) -> Self::Script;
 
-    /// Where a link leads.
+    /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; LINKS];
 
     /// How a link is secured; `None`: plain TCP. The same each time.
@@ -64,7 +64,7 @@ pub trait Scripts: Send + Sync + 'static {
     /// Calls in each script, where all goes well.
     fn calls(&self) -> u32;
 
-    /// As [`crate::driver::Protocol::trace_ids`].
+    /// Returns the same as [`crate::driver::Protocol::trace_ids`].
     fn trace_ids(&self) -> Option<TraceIds> {
         None
     }

@@ -26,7 +26,7 @@ use crate::worker::Answer;
 
 /// Users have one connection.
 const LINK: Link = Link(0);
-/// And one call at a time.
+/// Users make one call at a time.
 const CALL: CallId = CallId(0);
 
 /// What users do.
@@ -65,9 +65,9 @@ pub trait Course: Send + Sync + 'static {
 /// One of a user's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Of the user's calls, from 0.
+    /// The number of the call among the user's, from 0.
     pub call: u32,
-    /// In the run's schedule.
+    /// The call's number in the run's schedule.
     pub number: u64,
 }
 

@@ -40,12 +40,12 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 pub type ScriptWorker<C, N> = EventLoop<ScriptUsers<C>, N>;
 
 struct Slot<C> {
-    /// Of the script, over all workers and processes.
+    /// The script's number, over all workers and processes.
     number: u64,
     script: C,
     /// Its connections, in the loop's table.
     links: [Option<u32>; LINKS],
-    /// Of the addresses that links without a connection had last.
+    /// The places of the addresses that links without a connection had last.
     places: [u32; LINKS],
     timer: Time,
     stage: u8,
@@ -55,7 +55,7 @@ struct Slot<C> {
 pub struct ScriptUsers<C: Scripts> {
     scripts: Arc<C>,
     slots: Keyed<Slot<C::Script>>,
-    /// By slot.
+    /// The scripts' timers, each with the key of its slot.
     timers: Timers<u64>,
     /// What was sealed in the loop's buffer, over TLS.
     plain: Vec<u8>,

@@ -40,11 +40,11 @@ pub struct Agreement {
     pub suite: Option<CipherSuite>,
     /// The group of the key exchange; `None` also where a resumed session has none.
     pub group: Option<NamedGroup>,
-    /// By which the peer proved that it holds its certificate's key.
+    /// The scheme by which the peer proved that it holds its certificate's key.
     pub signature: Option<SignatureScheme>,
     /// What the peer showed in this handshake.
     pub chain: Option<Chain>,
-    /// From a ticket, without certificates (RFC 8446 §2.2).
+    /// The session was resumed from a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
     /// There was a HelloRetryRequest (§4.1.4).
     pub retried: bool,
@@ -82,11 +82,11 @@ impl Agreement {
 /// A chain of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Of the first.
+    /// The kind of the first certificate's key.
     pub key: KeyKind,
-    /// How many there are.
+    /// How many certificates there are.
     pub certificates: u32,
-    /// All certificates (DER).
+    /// Bytes of all certificates (DER).
     pub bytes: u32,
 }
 
@@ -107,12 +107,12 @@ impl Chain {
 pub enum KeyKind {
     /// Bits of the modulus.
     Rsa(u32),
-    /// Of any other kind, as `plimsoll certs --algorithm` names it; `other`: one that has no name here.
+    /// A key of any other kind, as `plimsoll certs --algorithm` names it; `other`: one that has no name here.
     Named(&'static str),
 }
 
 impl KeyKind {
-    /// Of a certificate (DER), by its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
+    /// Returns the kind of a certificate's (DER) key, by its `SubjectPublicKeyInfo` (RFC 5280 §4.1.2.7).
     pub fn of(certificate: &[u8]) -> KeyKind {
         KeyKind::read(certificate).unwrap_or(KeyKind::Named("other"))
     }
@@ -192,7 +192,7 @@ impl Tally {
             renewed: 0,
             handshakes: handshakes.collect(),
         };
-        // In its order.
+        // Handshakes are put into the order that `with` gives them.
         Some(negotiated.with(NegotiatedTls::default()))
     }
 }
@@ -229,7 +229,7 @@ fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
         suite: agreed.suite.map_or_else(unknown, suite_name),
         group: agreed.group.map(group_name),
         signature: agreed.signature.map(|scheme| match scheme {
-            // As the registry writes them.
+            // These names are those of the TLS registry.
             SignatureScheme::ML_DSA_44 => "mldsa44".to_owned(),
             SignatureScheme::ML_DSA_65 => "mldsa65".to_owned(),
             SignatureScheme::ML_DSA_87 => "mldsa87".to_owned(),

@@ -124,13 +124,13 @@ pub(super) struct Over<E: End> {
 
 pub(super) struct Handshake<E> {
     connection: E,
-    /// Arrived, and not done with.
+    /// Bytes that have arrived and are not done with.
     input: Vec<u8>,
     /// So much of it has been given to the library, all in whole records. What it has been
     /// given and not discarded are the beginnings of a message.
     given: usize,
     retried: bool,
-    /// By which the peer proved its identity.
+    /// The scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
     output: Vec<u8>,
     written: usize,

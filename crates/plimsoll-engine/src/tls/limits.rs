@@ -162,7 +162,7 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
     Ok((both - copy).max(1.0))
 }
 
-/// By name.
+/// Costs of groups in microseconds, by name.
 type Costs = BTreeMap<String, f64>;
 
 /// [`exchange_ns`] of groups by their names, in microseconds.

@@ -71,11 +71,11 @@ pub trait KeySchedule {
 /// The three ciphers of TLS 1.3 here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// With SHA-256.
+    /// AES with 128-bit keys in GCM, used with SHA-256.
     Aes128Gcm,
-    /// With SHA-384.
+    /// AES with 256-bit keys in GCM, used with SHA-384.
     Aes256Gcm,
-    /// With SHA-256.
+    /// ChaCha20 with Poly1305, used with SHA-256.
     Chacha20Poly1305,
 }
 

@@ -306,7 +306,7 @@ impl RotatingCheck {
         Ok(())
     }
 
-    /// Of the clients' certificates.
+    /// Returns what was learned of the clients' certificates.
     pub fn learned(&self) -> &Arc<Learned> {
         &self.learned
     }

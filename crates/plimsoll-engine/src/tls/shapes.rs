@@ -34,9 +34,9 @@ pub use path::Choices;
 /// What both ends are set to.
 #[derive(Clone)]
 pub struct Setup {
-    /// Of either form of the client.
+    /// The settings of either form of the client.
     pub client: ClientConfig,
-    /// Of either form of the server.
+    /// The settings of either form of the server.
     pub server: ServerConfig,
     cipher: Cipher,
     name: ServerName<'static>,
@@ -82,12 +82,12 @@ pub struct Conversation {
     pub legal: bool,
 }
 
-/// What each end sends once its handshake is over.
+/// Returns what the client sends once its handshake is over.
 pub fn client_text() -> Vec<u8> {
     b"GET / HTTP/1.1\r\n\r\n".repeat(20)
 }
 
-/// As [`client_text`]: more than one record.
+/// Returns what the server sends once its handshake is over: more than one record.
 pub fn server_text() -> Vec<u8> {
     (0..17_000u32).map(|n| (n % 251) as u8).collect()
 }

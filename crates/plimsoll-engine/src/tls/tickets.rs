@@ -28,7 +28,7 @@ pub(crate) struct Tickets {
 #[derive(Default)]
 struct Kept {
     tickets: VecDeque<Dated>,
-    /// Of TLS 1.2, in which a session may be resumed again and again (RFC 5077).
+    /// The session of TLS 1.2, in which one may be resumed again and again (RFC 5077).
     lasting: Option<(Tls12ClientSessionValue, u64)>,
     /// Full handshakes that are still to be made, where a share of them is.
     owed: f64,
@@ -44,7 +44,7 @@ impl Tickets {
     /// this a connection keeps one, as it used one, and not all that a server sends.
     const PLENTY: usize = 256;
 
-    /// For sessions whose certificates `learned` knows of.
+    /// Makes an empty store for sessions whose certificates `learned` knows of.
     pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
         let kept = Mutex::default();
         Tickets { kept, learned }

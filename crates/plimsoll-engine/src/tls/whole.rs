@@ -30,7 +30,7 @@ pub(super) struct WholeSession<E: End> {
     pub(super) connection: E::Whole,
     /// There was a HelloRetryRequest.
     retried: bool,
-    /// By which the peer proved its identity.
+    /// The scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
 }
 

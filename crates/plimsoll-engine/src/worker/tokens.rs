@@ -27,11 +27,11 @@ pub(crate) struct Answer {
     bytes: u64,
     /// Tokens of the first piece, where the service counts as it streams.
     first_tokens: Option<u64>,
-    /// By the service's own count.
+    /// The tokens by the service's own count.
     usage: Option<Usage>,
     /// When the answer ended of which nothing was text.
     finished: Time,
-    /// Between pieces. Nanoseconds, to more digits than histograms keep.
+    /// Gaps between pieces. Nanoseconds, to more digits than histograms keep.
     gaps: Vec<f32>,
 }
 

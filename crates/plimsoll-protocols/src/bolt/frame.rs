@@ -84,12 +84,12 @@ impl Form {
 pub enum Kind {
     /// A call that wants an answer.
     Request {
-        /// Milliseconds; negative: none.
+        /// The timeout in milliseconds; negative: none.
         timeout: i32,
     },
     /// No answer is wanted, and none is allowed.
     Oneway {
-        /// As of a request.
+        /// The timeout in milliseconds; negative: none.
         timeout: i32,
     },
     /// A number of [`super::Status`].
@@ -160,7 +160,7 @@ pub struct Head {
     pub id: u32,
     /// How the content is encoded: see [`codec`].
     pub codec: u8,
-    /// Of the whole frame, with its checksum. Bytes.
+    /// The length of the whole frame, with its checksum. Bytes.
     pub length: usize,
     command_version: u8,
     /// The byte at which the class begins.

@@ -8,7 +8,7 @@ use super::hessian::{self, Value};
 use super::{Command, Form, Frame, FrameError, Kind, Status, header};
 use crate::relayed::{self, Broken, CodecOptions, FrameCodec, Manner, Seen, Sender, Unusable, Why};
 
-/// By the longest content of a frame. Bytes.
+/// The codec of a route, with the longest content of a frame. Bytes.
 #[derive(Clone, Debug)]
 pub struct Codec(usize);
 
@@ -16,7 +16,7 @@ pub struct Codec(usize);
 /// each layout has connections of its own.
 const LAYOUTS: usize = 3;
 
-/// By the revision of version 2, or 0, the switches, and the codec.
+/// Packs the revision of version 2, or 0, the switches, and the codec.
 #[inline]
 fn manner(form: Form, codec: u8) -> Manner {
     let (revision, switches) = match form {
@@ -122,7 +122,7 @@ impl FrameCodec for Codec {
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
         let mut answer = Frame::bare_response(form, narrow(id), codec, status);
-        // Where no status says it.
+        // The text is for reasons that no status says.
         let text = match why {
             Why::TooLong => {
                 let limit = self.0;

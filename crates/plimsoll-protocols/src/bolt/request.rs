@@ -41,7 +41,7 @@ pub struct BoltCall {
     /// The entries that commands print, whose values change while a run goes on; templates that are nothing but such
     /// a value.
     pub live: Vec<MetadataField>,
-    /// As it is sent.
+    /// The content as it is sent.
     pub content: Vec<u8>,
     /// What the server gets as the call's timeout; `None`: none.
     pub timeout: Option<Duration>,
@@ -155,7 +155,7 @@ fn too_long(what: &str, length: usize, most: usize) -> RequestError {
 /// The bytes of a request and the settings of its connections.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// With id 0.
+    /// The frame, with id 0.
     frame: Vec<u8>,
     id_at: usize,
     /// What each value of each byte of the id adds to the checksum.

@@ -14,7 +14,7 @@ macro_rules! statuses {
         pub enum Status { $(#[doc = concat!("`", $code, "`, counted as ", $outcome, ".")] $name,)* }
 
         impl Status {
-            /// By their numbers.
+            /// All statuses, in the order of their numbers.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
             /// The number on the wire.

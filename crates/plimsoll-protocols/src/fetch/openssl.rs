@@ -170,7 +170,7 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
     Ok(line.behind(&begin))
 }
 
-/// Where it serves files.
+/// Translates a command of `s_server` that serves files.
 fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
     let mut line = Line::new("s_server", words);
     let (mut accept, mut ca) = ("4433", None);

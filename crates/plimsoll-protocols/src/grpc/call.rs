@@ -42,7 +42,7 @@ pub enum GivenMessages {
     Nothing,
     /// JSON text: a message, or a list of them.
     Json(String),
-    /// In the protobuf encoding.
+    /// Messages in the protobuf encoding.
     Binary(Vec<BinaryMessage>),
 }
 
@@ -67,7 +67,7 @@ pub struct GrpcCall {
     pub authority: Option<String>,
     /// `user-agent`; `None`: this program and its version.
     pub user_agent: Option<String>,
-    /// Of requests, and offered for answers.
+    /// The compression of requests, which is offered for answers, too.
     pub compression: Option<Compression>,
     /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`, unpacked
     /// where it was compressed. Bytes.

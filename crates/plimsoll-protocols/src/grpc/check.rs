@@ -24,7 +24,7 @@ pub struct EchoCheck {
     pub messages: usize,
     /// What the client sends in client and bidirectional streaming.
     pub sent: usize,
-    /// For each call.
+    /// The time that each call may take.
     pub deadline: Duration,
 }
 

@@ -43,10 +43,10 @@ pub enum ConnectError {
         /// What happened.
         detail: String,
     },
-    /// No value of `:authority`.
+    /// The text is no value of `:authority`.
     #[error("authority {0:?} is not a host or host:port")]
     Authority(String),
-    /// Of the entry with this name.
+    /// The entry with this name can't be sent.
     #[error("metadata {0:?}: not a name and a value that HTTP/2 can carry")]
     Metadata(String),
 }
@@ -73,7 +73,7 @@ pub struct Server {
     pub authority: String,
     /// Sent with every call; `-bin` values in base64.
     pub metadata: Vec<(String, String)>,
-    /// For TCP, TLS and the server's greeting together.
+    /// The time that TCP, TLS and the server's greeting may take together.
     pub connect_timeout: Duration,
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Script {
     /// Messages with their prefixes; after the last comes the first again. None where each
     /// stream has its own.
     bytes: Box<[u8]>,
-    /// Where each message ends in `bytes`.
+    /// The offset in `bytes` at which each message ends.
     ends: Box<[u32]>,
     /// Messages to send.
     pub(super) count: u32,

@@ -35,11 +35,11 @@ pub struct Head {
     pub http_status: u16,
     /// `grpc-status`; one that is not a number from 0 to 254 is 255.
     pub grpc_status: Option<u8>,
-    /// Of `content-type`.
+    /// What `content-type` says.
     pub content_type: ContentType,
-    /// Of `grpc-encoding`.
+    /// What `grpc-encoding` says.
     pub encoding: Encoding,
-    /// Bytes; `None`: not given.
+    /// `content-length`, in bytes; `None`: not given.
     pub content_length: Option<u32>,
     /// A rule of RFC 9113, 8.2 and 8.3, that the block breaks.
     pub malformed: Option<&'static str>,

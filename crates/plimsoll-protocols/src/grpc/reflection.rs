@@ -28,9 +28,9 @@ mod tests;
 const MAX_FILES: usize = 5_000;
 /// Bytes of all of them.
 const MAX_BYTES: usize = 64 << 20;
-/// For the answer to one question.
+/// How long the answer to one question may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// For the answers to all questions.
+/// How long the answers to all questions may take.
 const TOTAL_LIMIT: Duration = Duration::from_secs(60);
 /// Questions that are under way at once.
 const MAX_QUESTIONS: usize = 8;
@@ -56,7 +56,7 @@ pub enum ReflectionError {
     Answer {
         /// The question.
         what: String,
-        /// Of the answer.
+        /// What is wrong with the answer.
         problem: String,
     },
     /// More than is worth reading.

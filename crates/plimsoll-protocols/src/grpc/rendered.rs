@@ -36,7 +36,7 @@ pub(super) struct Rendered {
     /// Messages made, the last of them in `buffer`.
     made: u32,
     buffer: Vec<u8>,
-    /// Where they end in `buffer`.
+    /// The offsets in `buffer` at which they end.
     ends: Vec<u32>,
     /// Bytes of `buffer` that were sent.
     sent: usize,

@@ -48,7 +48,7 @@ const LIKENESS_MARGIN: f64 = 0.08;
 #[derive(Clone, Debug)]
 pub struct Schema {
     pool: DescriptorPool,
-    /// Where it came from, for errors.
+    /// The origin of the descriptors, for errors.
     source: String,
     apart: Arc<Apart>,
     /// Services whose descriptors can't be used, and why.

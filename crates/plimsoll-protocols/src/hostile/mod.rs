@@ -42,7 +42,7 @@ pub enum Wire {
 }
 
 impl Wire {
-    /// In the order in which they are listed.
+    /// All protocols, in the order in which they are listed.
     pub const ALL: [Wire; 6] = [
         Wire::Http2,
         Wire::Http1,

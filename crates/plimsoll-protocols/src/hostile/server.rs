@@ -32,7 +32,7 @@ pub struct Listening {
     pub wire: Wire,
     /// What it does with each connection.
     pub behaviour: &'static Behaviour,
-    /// With the port that the system chose.
+    /// The address, with the port that the system chose.
     pub address: SocketAddr,
 }
 

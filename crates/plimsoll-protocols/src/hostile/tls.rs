@@ -127,7 +127,7 @@ const fn alerts<const DESCRIPTION: u8>(
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // In answer to the ClientHello.
+    // These misbehave in answer to the ClientHello.
     Behaviour::new("tls-close-at-hello", O::TlsFailed)
         .about("closes after the ClientHello")
         .script(&[Request]),

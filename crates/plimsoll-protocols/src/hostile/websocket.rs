@@ -10,22 +10,22 @@ use super::script::{Act, Behaviour, Step::*};
 use super::session::{Acts, GOOD, done, frame, http, json, switching, text, tokens};
 
 impl Behaviour {
-    /// In place of the answer that makes a session.
+    /// Replaces the answer that makes a session.
     const fn create(self, create: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { create, ..GOOD }))
     }
 
-    /// In place of the answer that begins a run.
+    /// Replaces the answer that begins a run.
     const fn run(self, run: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { run, ..GOOD }))
     }
 
-    /// In place of the answer to the upgrade.
+    /// Replaces the answer to the upgrade.
     const fn upgrade(self, upgrade: fn(&mut Peer, &str) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { upgrade, ..GOOD }))
     }
 
-    /// On the open socket, once a run has begun.
+    /// Replaces what is sent on the open socket, once a run has begun.
     const fn stream(self, stream: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { stream, ..GOOD }))
     }

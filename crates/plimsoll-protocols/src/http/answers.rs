@@ -229,7 +229,7 @@ fn subprotocols(
             ),
             Some(SharedValue::Constant(typed)) => {
                 problems.refuse_fields(KEY, Some(&typed));
-                // As the header field has them.
+                // Commas divide the names, as in the header field.
                 names.extend(typed.split(',').map(|name| name.trim().to_owned()));
             }
         }

@@ -23,10 +23,10 @@ pub enum HttpVersion {
 }
 
 impl HttpVersion {
-    /// In the order in which messages list them.
+    /// All versions, in the order in which messages list them.
     pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
 
-    /// As flags and plans have it.
+    /// Returns the name that flags and plans have for it.
     pub const fn name(self) -> &'static str {
         match self {
             HttpVersion::V1 => "1.1",
@@ -275,7 +275,7 @@ impl VaryingHttp {
 pub struct VaryingBody {
     /// The text with its fields.
     pub template: Template,
-    /// As it was given.
+    /// The text as it was given.
     pub typed: String,
     /// Which of its parts stand within a JSON string, where columns of rows are escaped.
     pub quoted: Vec<bool>,
@@ -312,10 +312,10 @@ pub enum EventFormat {
 /// Which event is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventMatch {
-    /// Whose data are this, but for blanks at their ends.
+    /// The event whose data are this, but for blanks at their ends.
     Data(String),
-    /// Whose data hold this.
+    /// The event whose data hold this.
     Contains(String),
-    /// Of this name.
+    /// The event of this name.
     Named(String),
 }

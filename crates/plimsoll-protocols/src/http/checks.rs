@@ -55,7 +55,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// As it is.
+    /// The body is taken as it is.
     pub(super) const PLAIN: Reading = Reading {
         codings: Codings::IDENTITY,
         ended: false,
@@ -185,7 +185,7 @@ impl Checks {
             may_be_page: self.missing.is_some() && !has_length(fields),
         };
         match outcome {
-            // Of a failure the beginning is shown.
+            // The beginning of a failure's body is shown, so only good ones are merely counted.
             Outcome::Ok if self.receive_lightly() => (
                 Outcome::Ok,
                 Reading {

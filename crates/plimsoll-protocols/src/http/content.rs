@@ -30,7 +30,7 @@ pub(super) struct Content {
     /// Bytes of a packed body, as they came.
     packed: u64,
     events: EventReader,
-    /// Of the text that is looked for.
+    /// Bytes of the text that is looked for that have matched so far.
     matched: usize,
     found: bool,
     /// Events that were found in the body.
@@ -329,7 +329,7 @@ fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
     excerpt.extend_from_slice(&data[..room]);
 }
 
-/// Where what is found in an answer goes.
+/// What takes note of what is found in an answer.
 struct Notes<'a> {
     stream: &'a EventStream,
     call: CallId,

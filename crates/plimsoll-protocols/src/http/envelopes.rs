@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::call::{EventFormat, HttpCall};
 use super::payload::Payload;
 
-/// As `stream` of a plan names the formats.
+/// The formats' names in `stream` of a plan.
 pub(super) const NAMES: [&str; 2] = ["grpc-web", "connect"];
 
 /// Fields of an answer that report how its call ended, where it has no messages.
@@ -104,7 +104,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 return Some(Outcome::Ok);
             };
             let code = match &*error.code {
-                // With one l there, with two here.
+                // Connect writes it with one l, gRPC with two.
                 "canceled" => "CANCELLED".to_owned(),
                 code => code.to_ascii_uppercase(),
             };

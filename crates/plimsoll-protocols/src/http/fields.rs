@@ -4,7 +4,7 @@
 #[derive(Debug, Default)]
 pub(super) struct FieldList {
     bytes: Vec<u8>,
-    /// Where a name ends, and its value.
+    /// The offsets in `bytes` at which each name ends, and its value.
     ends: Vec<(usize, usize)>,
 }
 

@@ -7,7 +7,7 @@ use plimsoll_model::measure::Count;
 pub(super) enum FinishReason {
     /// The model was done, or came to a stop sequence.
     Stop,
-    /// At the limit of tokens.
+    /// The model came to the limit of tokens.
     Length,
     /// It calls a tool.
     ToolCalls,
@@ -52,7 +52,7 @@ impl FinishReason {
         )
     }
 
-    /// Where it is counted.
+    /// Returns the count that it belongs to.
     pub(super) fn count(self) -> Count {
         match self {
             FinishReason::Stop => Count::FinishStop,

@@ -37,7 +37,7 @@ pub struct HttpFlags {
 
 impl Quick for HttpFlags {
     type Section = HttpSpec;
-    /// As curl and others have the versions.
+    /// The flags by which curl and others choose the version.
     const SYNONYMS: &[(&str, &str)] = &[
         ("--http1.1", "--http-version=1.1"),
         ("--http2", "--http-version=2"),

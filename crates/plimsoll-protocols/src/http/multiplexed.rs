@@ -101,7 +101,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     let varying_fields = varying.as_ref().and_then(|varying| {
         VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
     });
-    // Where it varies, it follows these.
+    // A path that varies follows these fields.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
     if !path_varies {
         fields.push((":path", path));
@@ -162,9 +162,9 @@ pub struct HttpCalls {
     shared: Arc<Shared>,
     decoder: Decoder,
     memo: Memo<HeadMeaning, MEMO_BLOCK_LEN>,
-    /// Of the block that was decoded last.
+    /// The fields of the block that was decoded last.
     fields: FieldList,
-    /// Of answers that are looked into, or whose head shows a failure; streams point here.
+    /// What is kept of answers that are looked into, or whose head shows a failure; streams point here.
     kept: Vec<Kept>,
     free: Vec<u32>,
     /// The body of the call that is being started, where each has its own.

@@ -20,16 +20,16 @@ pub(super) struct Texts<'a> {
 
 /// What a request carries besides its header fields, made ready.
 pub(super) struct Payload {
-    /// As the first call has it.
+    /// What the first call carries.
     pub(super) bytes: Vec<u8>,
     pub(super) varying: Option<VaryingBody>,
     pub(super) is_json: bool,
 }
 
-/// Where it comes from.
+/// The source of what a request carries.
 #[derive(Clone, Copy)]
 pub(super) struct BodySource<'a> {
-    /// Of the table that has `body` or `body_file`.
+    /// The key of the table that has `body` or `body_file`.
     pub(super) key: &'a str,
     pub(super) text: Option<&'a String>,
     pub(super) file: Option<&'a PathBuf>,

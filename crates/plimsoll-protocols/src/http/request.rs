@@ -75,7 +75,7 @@ fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
 #[derive(Debug)]
 struct Head {
     bytes: Vec<u8>,
-    /// Where in `bytes` the path is.
+    /// The path's range in `bytes`.
     path: Range<usize>,
 }
 
@@ -113,7 +113,7 @@ impl Head {
 /// A request over HTTP/1.1, encoded as far as it is the same for all.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Where nothing varies: the whole request.
+    /// The head; the whole request where nothing varies.
     head: Head,
     body: Vec<u8>,
     /// Bodies that vary have one, too.

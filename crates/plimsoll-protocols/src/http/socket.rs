@@ -127,7 +127,7 @@ impl Protocol for SocketProtocol {
     type Driver = SocketDriver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // As for HTTP/1.1.
+        // No protocol is asked for, as with HTTP/1.1.
         None
     }
 

@@ -8,7 +8,7 @@ use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 #[derive(Debug)]
 pub(crate) struct Block {
     bytes: Box<[u8]>,
-    /// Where pseudo-fields end.
+    /// The offset in `bytes` at which pseudo-fields end.
     pseudo: usize,
 }
 
@@ -28,7 +28,7 @@ impl Block {
         }
     }
 
-    /// Of a whole block.
+    /// Makes a block all of which comes before fields that vary.
     pub(crate) fn whole(bytes: Vec<u8>) -> Block {
         Block {
             pseudo: bytes.len(),
@@ -36,7 +36,7 @@ impl Block {
         }
     }
 
-    /// Pseudo-fields, and the others.
+    /// Returns the pseudo-fields, and the others.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
         self.bytes.split_at(self.pseudo)
     }
@@ -52,7 +52,7 @@ pub(crate) struct VaryingFields {
     variation: Variation,
     /// `:path`, with the representation of its name.
     path: Option<(Box<[u8]>, Template)>,
-    /// With the representation of its name.
+    /// The fields, each with the representation of its name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
 

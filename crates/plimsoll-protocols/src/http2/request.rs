@@ -24,7 +24,7 @@ pub struct Request {
     /// HEADERS of indices only, and DATA: a whole request, but for its stream ids. Where
     /// bodies vary: HEADERS only.
     pub(crate) steady: Box<[u8]>,
-    /// Where in `steady` the stream ids go.
+    /// The offsets in `steady` at which the stream ids go.
     pub(crate) ids: Box<[u32]>,
     pub(crate) first_block: Block,
     pub(crate) steady_block: Block,

@@ -24,7 +24,7 @@ impl<C: Calls> Connection<C> {
             return self.start_varying(id, call, number, now, out);
         }
         let body = request.body.len() as u32;
-        // At most MAX_WINDOW.
+        // The window is at most MAX_WINDOW.
         let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
@@ -73,7 +73,7 @@ impl<C: Calls> Connection<C> {
         } else {
             self.write_head(id, number, now, out);
         }
-        // At most MAX_WINDOW.
+        // The window is at most MAX_WINDOW.
         let stream_window = self.http2.initial_window() as i32;
         if self.calls.request().is_bodiless {
             return self.streams.insert(id, call, stream_window, 0, 0);

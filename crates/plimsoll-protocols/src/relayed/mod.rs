@@ -20,7 +20,7 @@ pub(crate) use watchdog::{Function, Watch};
 /// A protocol that relays carry.
 #[derive(Debug)]
 pub struct Relayed<C> {
-    /// In a relay's configuration.
+    /// The protocol's name in a relay's configuration.
     pub name: &'static str,
     /// How its requests share connections.
     pub carriage: Carriage<C>,
@@ -41,7 +41,7 @@ pub enum Carriage<C> {
         /// What people call the protocol.
         title: &'static str,
     },
-    /// As they come: a connection for a connection.
+    /// Bytes are passed on as they come: a connection for a connection.
     Bytes,
 }
 
@@ -100,9 +100,9 @@ pub enum Kind {
 /// A whole frame at the beginning of what was read.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
-    /// Bytes.
+    /// The frame's length. Bytes.
     pub length: usize,
-    /// By which answers find their requests.
+    /// The id by which answers find their requests.
     pub id: u64,
     /// What it is for.
     pub kind: Kind,
@@ -158,7 +158,7 @@ pub enum Blame {
 }
 
 impl Broken {
-    /// By the peer.
+    /// Makes one that is the peer's fault.
     pub(crate) fn new(why: impl Into<String>) -> Broken {
         Broken {
             why: why.into(),

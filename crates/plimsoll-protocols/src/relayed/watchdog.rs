@@ -24,7 +24,7 @@ pub(crate) enum Function {
     Make,
 }
 
-/// By their numbers.
+/// The functions' names, by their numbers.
 const FUNCTIONS: [&str; 4] = ["match", "decode", "encode", "make"];
 
 /// One worker's notes of one route's codec.

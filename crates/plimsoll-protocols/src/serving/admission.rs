@@ -18,7 +18,7 @@ pub(super) struct Admission {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    /// By age, the oldest first.
+    /// The connections' signals to give way, by age, the oldest first.
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
 }
 

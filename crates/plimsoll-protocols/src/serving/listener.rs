@@ -70,7 +70,7 @@ fn is_fatal(error: &io::Error) -> bool {
     )
 }
 
-/// Where and how a reference server listens.
+/// The settings with which a reference server listens.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// Port 0: any free one; [`Bound::address`] returns which.
@@ -277,7 +277,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// With the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     pub fn address(&self) -> &Address {
         &self.address
     }

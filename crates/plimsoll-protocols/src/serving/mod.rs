@@ -47,7 +47,7 @@ pub enum ServeError {
     /// The address can't be listened on.
     #[error("address {address}: {problem}")]
     Address {
-        /// As it was asked for.
+        /// The address as it was asked for.
         address: Address,
         /// What is wrong, and what would be right.
         problem: String,

@@ -30,7 +30,7 @@ pub(super) fn tickets(
     }
 }
 
-/// As [`tickets`].
+/// Does the same as [`tickets`] for sessions that are kept here.
 pub(super) fn sessions(
     kept: Arc<dyn StoresServerSessions>,
     clients: Option<&Arc<RotatingCheck>>,

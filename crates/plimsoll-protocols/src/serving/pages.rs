@@ -23,9 +23,9 @@ use super::accepting::{Serve, accept};
 use super::admission::Unproven;
 use super::{Bound, ConnectionStats, Link, Listen, ServeError};
 
-/// From accept to the end of the request's head.
+/// The time limit from accept to the end of the request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// From accept to the end of the answer.
+/// The time limit from accept to the end of the answer.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
 /// The longest head of a request. Bytes.
 const MAX_HEAD: usize = 16 << 10;

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 
 use super::peer::Peer;
 
-/// From accept to the end of the header.
+/// The time limit from accept to the end of the header.
 pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
 /// The addresses of trusted proxies.
@@ -115,7 +115,7 @@ impl OpeningError {
 pub struct Opening {
     peer: Peer,
     is_trusted: bool,
-    /// As far as it has come.
+    /// The header as far as it has come.
     header: Vec<u8>,
 }
 

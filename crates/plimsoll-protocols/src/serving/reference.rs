@@ -11,7 +11,7 @@ use super::{Bound, ConnectionStats, ServeError};
 
 /// A server to try a protocol on: what it is asked for with flags, besides where it listens.
 pub trait Reference: Args {
-    /// Of its command, and in its first line.
+    /// The command's name, which its first line has, too.
     const NAME: &str;
 
     /// Reads and checks its files; what is returned serves until `place.stopped` completes.
@@ -24,7 +24,7 @@ pub trait Reference: Args {
 /// A server that runs to its end.
 pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
 
-/// Where a [`Reference`] server runs.
+/// The place where a [`Reference`] server runs.
 pub struct Place {
     /// The open port.
     pub bound: Bound,
@@ -37,14 +37,14 @@ pub struct Place {
 /// What a server counted; `counts` in the order in which they are printed.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Of every server.
+    /// The connections, which every server counts.
     pub connections: ConnectionStats,
-    /// Of this one, with their names.
+    /// The counts that only this server has, with their names.
     pub counts: Vec<(&'static str, u64)>,
 }
 
 impl Counted {
-    /// As the counters are now.
+    /// Reads the counters as they are now.
     pub(crate) fn of<const N: usize>(
         connections: ConnectionStats,
         counters: [(&'static str, &AtomicU64); N],
@@ -79,7 +79,7 @@ pub fn untyped<F: Args>() -> F {
 /// A [`Reference`] server whose type is forgotten.
 #[derive(Debug)]
 pub struct Server {
-    /// Of its command.
+    /// The command's name.
     pub name: &'static str,
     flags: fn(Command) -> Command,
     serving: fn(&ArgMatches, Place) -> Result<Serving, ServeError>,
@@ -99,10 +99,10 @@ impl Server {
         (self.flags)(command)
     }
 
-    /// As [`Reference::serving`].
+    /// Does the same as [`Reference::serving`], with the flags that were typed.
     ///
     /// # Errors
-    /// As there.
+    /// They are the same as there.
     pub fn serving(&self, typed: &ArgMatches, place: Place) -> Result<Serving, ServeError> {
         (self.serving)(typed, place)
     }

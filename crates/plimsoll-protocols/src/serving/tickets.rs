@@ -41,7 +41,7 @@ impl TicketSeed {
         Ok(TicketSeed(seed))
     }
 
-    /// For another process: they are secret.
+    /// Returns the bytes for another process: they are secret.
     pub fn bytes(&self) -> &[u8; TicketSeed::LEN] {
         &self.0
     }

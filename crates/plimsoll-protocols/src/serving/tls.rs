@@ -37,7 +37,7 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
     /// Lists of revoked certificates (CRL): one of every issuer in the clients' chains.
     pub client_crl: Option<PathBuf>,
-    /// At least one.
+    /// The versions to take, at least one.
     pub versions: Vec<TlsVersion>,
     /// Send certificates compressed to clients that take them so, and take theirs (RFC 8879).
     pub compressed: bool,

@@ -40,7 +40,7 @@ pub(super) struct Account {
     pub(super) last: u64,
     /// Numbers below it that have not come, as ranges.
     missing: Vec<(u64, u64)>,
-    /// Of the query that is going on.
+    /// The account of the query that is going on.
     pub(super) query: QueryAccount,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct QueryAccount {
     pub(super) received: u64,
     pub(super) duplicated: u64,
     pub(super) out_of_order: u64,
-    /// Of earlier queries, or of none.
+    /// Tokens of earlier queries, or of none.
     pub(super) stray: u64,
 }
 

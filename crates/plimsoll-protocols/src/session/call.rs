@@ -81,7 +81,7 @@ impl Call for SessionCall {
 /// What `POST /session/ID/run` carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryText {
-    /// As typed, for the record.
+    /// The text as typed, for the record.
     pub text: String,
     /// The request's body: `{"query": …}`. Where it varies: as the first query has it.
     pub body: Vec<u8>,

@@ -39,7 +39,7 @@ const MAX_FRAME: usize = 1 << 20;
 /// What all sessions of a run share.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// Where the HTTP API is.
+    /// The target that has the HTTP API.
     pub api: Target,
     /// `None`: plaintext.
     pub api_tls: Option<TlsClient>,
@@ -51,9 +51,9 @@ pub struct SessionOptions {
     pub socket_host: String,
     /// What sessions do.
     pub call: SessionCall,
-    /// For one query, and for making the session.
+    /// The time that one query may take, and making the session; `None`: any.
     pub deadline: Option<Duration>,
-    /// Of random pauses.
+    /// The seed of the random numbers of sessions.
     pub seed: u64,
 }
 
@@ -210,7 +210,7 @@ pub struct Session {
     reader: Reader,
     /// The answer to the upgrade, as far as it has come.
     upgrade: Vec<u8>,
-    /// Of the handshake that goes on.
+    /// The nonce of the handshake that goes on.
     nonce: [u8; 16],
     session: String,
     token: String,
@@ -223,7 +223,7 @@ pub struct Session {
     /// What making the session and opening its socket the first time took.
     created_ns: u64,
     opened_ns: u64,
-    /// In a row, to open the socket and receive something over it.
+    /// Attempts in a row to open the socket and receive something over it.
     attempts: u32,
     /// What was wrong with the socket, as long as no frame has come since.
     trouble: Option<Outcome>,
@@ -237,7 +237,7 @@ pub struct Session {
     due: Time,
     /// When the next query is to begin.
     next_at: Time,
-    /// Of the query, or of making the session.
+    /// The deadline of the query, or of making the session.
     deadline: Time,
     has_failed: bool,
     has_reconnected: bool,

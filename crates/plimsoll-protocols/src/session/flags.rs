@@ -84,7 +84,7 @@ impl QueryFlags {
         Ok(())
     }
 
-    /// Of the API at this address.
+    /// Returns the URL of the API at this address.
     pub fn url(api: SocketAddr) -> String {
         format!("session://{api}")
     }

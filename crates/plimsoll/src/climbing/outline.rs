@@ -28,12 +28,12 @@ pub(super) struct Outline {
     pub(super) name: String,
     pub(super) kind: &'static str,
     pub(super) rungs: Vec<RungSpec>,
-    /// Or why rungs have slices.
+    /// How rungs take turns, or why they have slices instead.
     pub(super) turning: Result<Turning, String>,
     pub(super) parts: Vec<Part>,
-    /// Of a slice, or of a stretch of turns.
+    /// The length of a slice, or of a stretch of turns.
     pub(super) length: Duration,
-    /// Of slices, rung by rung.
+    /// The number of slices that each rung has.
     pub(super) rounds: Vec<usize>,
     pub(super) gates: Vec<Gate>,
 }

@@ -21,10 +21,10 @@ use crate::child::Served;
 use crate::failure::Failure;
 use crate::version;
 
-/// Whose servers are.
+/// The rungs that a server belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Whose {
-    /// Of all rungs that want the same.
+    /// Rungs that want the same server share one.
     #[default]
     Shared,
     /// Rungs are up together: each has its own, whose CPU is its alone, on cores that generators leave.
@@ -58,11 +58,11 @@ struct Server {
 /// What a rung asks of its server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
-    /// After `plimsoll serve`.
+    /// The words behind `plimsoll serve`.
     words: Vec<String>,
     network: Network,
     secured: Secured,
-    /// Of its certificate.
+    /// The kind of its certificate.
     kind: Option<String>,
     /// `None`: a server of ours.
     openssl: Option<openssl::Asked>,

@@ -165,7 +165,7 @@ fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure>
     })
 }
 
-/// Where a rung's calls end.
+/// The server at which a rung's calls end.
 struct Target {
     address: SocketAddr,
     host: String,

@@ -52,7 +52,7 @@ pub(super) fn turns(
         .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", planned(length)))
 }
 
-/// In a sentence.
+/// Describes the turns in a sentence.
 pub(super) fn show(
     (slot, turns): (Duration, u32),
     warmup: Duration,

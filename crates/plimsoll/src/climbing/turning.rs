@@ -31,7 +31,7 @@ const LENGTH: Duration = Duration::from_secs(20);
 const ROUNDS: f64 = 100.0;
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// Of stretches together, where something is to be known.
+/// How long all stretches take together at most, where a resolution or a gate asks for several.
 const BUDGET: Duration = Duration::from_secs(120);
 const MAX_STRETCHES: u32 = 60;
 
@@ -39,7 +39,7 @@ const MAX_STRETCHES: u32 = 60;
 /// that of turns where processes do not differ, and each long enough that starting servers takes less.
 const MAX_SITTINGS: u32 = 20;
 const SHORTEST_SITTING: Duration = Duration::from_millis(500);
-/// Of turns, in a sitting.
+/// A sitting has at least so many rounds of turns.
 const FEWEST_ROUNDS: f64 = 10.0;
 /// A stretch of fewer is not divided: it resolves less than what processes differ by.
 const FEWEST_ROUNDS_TO_DIVIDE: f64 = 100.0;
@@ -52,9 +52,9 @@ const MAX_RUNGS: usize = 16;
 pub(super) struct Turning {
     pub(super) calls: u32,
     left_out: u32,
-    /// Of a closed loop: from a turn's beginning to the next one's, and how many each rung has.
+    /// The time from one turn's beginning to the next one's, and the turns of each rung; `None`: no closed loop.
     pub(super) timed: Option<(Duration, u32)>,
-    /// Of a stretch, without the warm-up.
+    /// The length of a stretch, without the warm-up.
     pub(super) length: Duration,
     /// Cores are kept from falling asleep between calls.
     keep_awake: bool,
@@ -62,14 +62,14 @@ pub(super) struct Turning {
     resolution_us: Option<f64>,
     /// As many stretches at most, one after another, until what is asked for is known.
     pub(super) stretches: u32,
-    /// Of a stretch.
+    /// The number of sittings in a stretch.
     pub(super) sittings: u32,
     /// Servers are the ladder's, and each sitting starts them afresh.
     renews: bool,
 }
 
 impl Turning {
-    /// Or why rungs have slices.
+    /// Returns how rungs take turns, or why they have slices instead.
     ///
     /// # Errors
     /// Where turns are asked for that can't be taken.
@@ -371,7 +371,7 @@ impl Climb<'_> {
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.turns = Some(turns(rung as u32));
             plan.load.last_core = true;
-            // At full load it would be felt.
+            // Both are left out at full load, where they would slow the generator.
             plan.keep_requests = turning.timed.is_none();
             plan.load.count_bytes = turning.timed.is_none();
             before.push(self.testbed.before(rung, plan, Company::All)?);

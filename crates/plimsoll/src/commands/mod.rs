@@ -246,7 +246,7 @@ impl Verb {
     }
 }
 
-/// In the order of help.
+/// Returns all commands, in the order of help.
 fn verbs() -> impl Iterator<Item = Verb> {
     let measuring = [
         Verb::of("run", Chosen::Run),

@@ -14,7 +14,7 @@ pub(crate) trait Listed: Debug + Sized + 'static {
 
     fn name(&self) -> &'static str;
 
-    /// With its own flags.
+    /// Returns the command with its own flags.
     fn command(&self) -> Command;
 }
 

@@ -157,7 +157,7 @@ pub(crate) fn export_besides(run: &Run, asked: Option<Export>) -> Result<(), Fai
     })
 }
 
-/// As when it was made.
+/// Prints what was printed when it was made.
 fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Failure> {
     let options = terminal::Options {
         overhead_over,
@@ -280,7 +280,7 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
     Ok(())
 }
 
-/// As files of another tool, into a folder.
+/// Writes a run into a folder as files of another tool.
 fn export_files(run: &Run, files: &Files, folder: &Path) -> Result<(), Failure> {
     match (files.export)(run, folder).map_err(|e| Failure::error(chain(&*e)))? {
         Written::All(text) => console::confirmation(text),

@@ -88,7 +88,7 @@ pub(crate) fn execute(
         return shards::execute(spec, plan, &arguments.output, process, meeting);
     }
     if arguments.output.dry_run && arguments.output.documents.json && ready.len() > 1 {
-        // Of several plans there is one document, too.
+        // Several plans are shown in one document, too.
         let shown: Vec<Spec> = ready
             .iter()
             .map(|(spec, asked)| asked.shown(spec))

@@ -222,7 +222,7 @@ struct RunArguments {
 }
 
 impl Arguments {
-    /// Of a load, where the command puts one.
+    /// Returns the documents of a load, where the command puts one.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
             Action::Run(arguments) => Some(&arguments.output.documents),

@@ -1,4 +1,4 @@
-//! Where the results of a load go.
+//! The places that the results of a load go to.
 
 use std::path::PathBuf;
 

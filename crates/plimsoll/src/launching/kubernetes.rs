@@ -63,7 +63,7 @@ pub(crate) struct PodFlags {
     pub(crate) memory: String,
 }
 
-/// Where the shards meet.
+/// The place where the shards meet.
 #[derive(Clone, Copy)]
 pub(crate) enum Meeting<'a> {
     Url(&'a str),
@@ -75,7 +75,7 @@ pub(crate) enum Meeting<'a> {
 type Files = BTreeMap<String, Vec<u8>>;
 
 impl Objects<'_> {
-    /// For `kubectl apply`.
+    /// Returns the objects as YAML for `kubectl apply`.
     ///
     /// # Errors
     /// When a file that the plan names can't be read, is elsewhere than under the current directory, or when
@@ -102,7 +102,7 @@ impl Objects<'_> {
         ))
     }
 
-    /// Of the objects.
+    /// Returns the name that all objects share.
     pub(crate) fn name(&self) -> String {
         let mut id = slug(self.run_id);
         id.truncate(MAX_NAME);
@@ -242,7 +242,7 @@ impl Objects<'_> {
         (mount, text)
     }
 
-    /// Where a shard takes secrets from.
+    /// Returns the `envFrom` entries from which a shard takes secrets.
     fn variables(&self) -> String {
         let mut text = String::new();
         for secret in &self.pods.secret {

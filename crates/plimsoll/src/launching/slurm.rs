@@ -53,7 +53,7 @@ fn word(text: &str) -> Result<String, String> {
 }
 
 impl ScriptFlags {
-    /// For `sbatch`.
+    /// Returns the batch script for `sbatch`.
     pub(crate) fn text(&self, load: &Load) -> String {
         let name = &load.name;
         let mut text = format!(

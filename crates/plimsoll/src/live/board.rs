@@ -19,7 +19,7 @@ use crate::remaining::{self, clock};
 /// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
 const HISTORY: usize = 300;
 
-/// Where a run stands.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting { open: u64, wanted: u64 },
@@ -35,7 +35,7 @@ pub(super) type Spread = Option<TimesSummary>;
 pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) record: StageRecord,
-    /// By kind, those that matter most first.
+    /// Times by kind, those that matter most first.
     pub(super) times: Vec<(&'static str, Spread)>,
 }
 
@@ -107,7 +107,7 @@ fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
 /// What one end uses, over the last interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct End {
-    /// Of one core.
+    /// CPU time per elapsed time; 1 is one core.
     pub(super) cpu_share: f64,
     pub(super) cpu_us_per_call: Option<f64>,
     pub(super) rss_bytes: u64,

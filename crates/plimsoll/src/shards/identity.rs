@@ -60,7 +60,7 @@ struct Engine {
     name: &'static str,
     index: &'static str,
     count: &'static [&'static str],
-    /// Of a run; of several, all together.
+    /// Variables that identify the run; where there are several, all together do.
     id: &'static [&'static str],
 }
 

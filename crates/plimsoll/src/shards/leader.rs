@@ -56,7 +56,7 @@ pub(super) enum Event {
         connections: u64,
     },
     Interval(Box<IntervalRecord>, Vec<RequestRecord>),
-    /// For people.
+    /// A message for people.
     Notice(String),
     /// An observer wants the run to end.
     Wished,
@@ -96,7 +96,7 @@ struct Remote {
 pub(super) struct Charge {
     pub(super) own: Arrival,
     pub(super) head: Head,
-    /// Of the target, for messages about it.
+    /// The target's URL, for messages about it.
     pub(super) url: String,
     pub(super) barrier: Duration,
 }

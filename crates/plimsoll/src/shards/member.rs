@@ -52,7 +52,7 @@ pub(super) enum Event {
     BeganWithout(Duration),
     /// The run is to end: as in [`Orders::stop`].
     Stop(u8),
-    /// For people.
+    /// A message for people.
     Notice(String),
     /// The run is over.
     Ended(Ended),

@@ -15,13 +15,13 @@ pub(super) struct Merging {
     header: RunHeader,
     pub(super) gathering: Gathering,
     shards: Vec<One>,
-    /// Of all shards.
+    /// The sum of all shards' counts, which is bounded.
     sum: CountSum,
 }
 
 #[derive(Default)]
 struct One {
-    /// Made when it has measured something.
+    /// The shard's totals, once it has measured something.
     totals: Option<Box<ShardTotals>>,
     offset: Option<Offset>,
     state: Option<ShardState>,

@@ -88,11 +88,11 @@ pub(super) fn numbered(name: &str) -> Option<u32> {
 /// What a shard is going to carry out, and with what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Digests {
-    /// Of the plan, every default filled in.
+    /// The digest of the plan, every default filled in.
     pub(super) plan: String,
-    /// Of this program.
+    /// The digest of this program.
     pub(super) build: String,
-    /// Of each file that the plan names for its calls.
+    /// The digest of each file that the plan names for its calls, by path.
     pub(super) data: BTreeMap<String, String>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Arrival {
     pub(super) version: u32,
     pub(super) shard: u32,
     pub(super) of: u32,
-    /// Of this process, so that a second one is noticed.
+    /// A token of this process, by which a second one is noticed.
     pub(super) token: String,
     pub(super) digests: Digests,
 }
@@ -210,7 +210,7 @@ pub(super) enum Next<S> {
 /// Whoever watches wants the run to end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wish {
-    /// As in [`Orders`].
+    /// The same as [`Orders::stop`].
     pub(super) stop: u8,
 }
 

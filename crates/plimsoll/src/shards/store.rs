@@ -83,7 +83,7 @@ pub(super) struct Store {
     way: Way,
     base: Path,
     runtime: Arc<Runtime>,
-    /// Where this process serves it.
+    /// The server of the store, if this process runs it.
     host: Option<Arc<Host>>,
 }
 

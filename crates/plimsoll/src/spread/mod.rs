@@ -33,7 +33,7 @@ const MAX_PROCESSES: u64 = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) processes: u32,
-    /// Of each process; `None`: it decides itself.
+    /// Workers of each process; `None`: it decides itself.
     pub(crate) workers: Option<u16>,
     /// Addresses to connect from; empty: the system's choice.
     pub(crate) sources: Vec<IpAddr>,
@@ -76,7 +76,7 @@ impl Limits {
 }
 
 impl Spread {
-    /// Of a load that others make.
+    /// Returns the spread of a load that others make.
     pub(crate) fn elsewhere() -> Spread {
         Spread {
             processes: 1,

@@ -41,7 +41,7 @@ enum Encoding {
     Json,
 }
 
-/// Where metrics are posted, and how.
+/// The endpoint that metrics are posted to, and how.
 #[derive(Debug)]
 pub(super) struct Collector {
     url: Url,

@@ -9,34 +9,34 @@ use plimsoll_model::Time;
 /// What the network does to traffic. Chances are out of a million.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// Of all chances: the same seed gives the same run.
+    /// The seed of all chances: the same seed gives the same run.
     pub seed: u64,
-    /// One way, for every piece, in microseconds.
+    /// Latency of every piece in one direction, in microseconds.
     pub latency_us: RangeInclusive<u64>,
     /// Bytes of a piece; a write longer than that arrives as several.
     pub piece: RangeInclusive<usize>,
-    /// Per piece: the connection is reset.
+    /// Chance for each piece that the connection is reset.
     pub reset: u32,
-    /// Per piece: the direction stands still for [`Weather::stall_ms`].
+    /// Chance for each piece that the direction stands still for [`Weather::stall_ms`].
     pub stall: u32,
-    /// How long it does, in milliseconds.
+    /// How long the direction stands still, in milliseconds.
     pub stall_ms: RangeInclusive<u64>,
-    /// Per connect: refused at once.
+    /// Chance for each connect that it is refused at once.
     pub refuse: u32,
-    /// Per connect: never answered.
+    /// Chance for each connect that it is never answered.
     pub ignore: u32,
     /// Bytes that may be on the way to the server before writes block.
     pub send_buffer: usize,
-    /// Of the only name. Connections to all of them reach the one server.
+    /// Addresses of the only name. Connections to all of them reach the one server.
     pub addresses: Vec<SocketAddr>,
     /// Addresses that answer no connect.
     pub silent: Vec<SocketAddr>,
-    /// Those that refuse every one.
+    /// Addresses that refuse every connect.
     pub refusing: Vec<SocketAddr>,
     /// When the worker is stopped, and for how long, as a signal or a busy machine does: the network and the
     /// server go on.
     pub pauses: Vec<(Time, Duration)>,
-    /// From then on no name is resolved.
+    /// The time from which no name is resolved.
     pub nameless_from: Time,
 }
 

@@ -11,7 +11,7 @@ pub enum RecordError {
     /// `record_overflow` (§5.2).
     #[error("a record of {0} bytes, more than TLS allows")]
     TooLong(usize),
-    /// Of 16 bytes or fewer, or with a header of its own kind.
+    /// The record has 16 bytes or fewer, or a header of its own kind.
     #[error("a record too short to hold a type and a tag")]
     TooShort,
     /// Only `change_cipher_spec` may come in the open (§5).
@@ -23,7 +23,7 @@ pub enum RecordError {
     /// A handshake message (§4.6).
     #[error("a message of type {0} that has no place after the handshake")]
     Unexpected(u8),
-    /// Of 0 bytes, or more than 65,535.
+    /// The message has no bytes, or more than 65,535.
     #[error("an empty or oversized handshake message")]
     Handshake,
     /// §5.1.
@@ -47,16 +47,16 @@ pub enum RecordError {
     /// `user_canceled` without a close_notify after it (§6.1).
     #[error("more than {MAX_WARNINGS} warnings")]
     Warnings,
-    /// Not two bytes (§6).
+    /// The alert does not have two bytes (§6).
     #[error("a malformed alert")]
     Alert,
-    /// By its number (§6.2).
+    /// The peer sent the alert of this number (§6.2).
     #[error("the peer's alert {0}")]
     Alerted(u8),
     /// It would wrap (§5.3), or the cipher takes no more records (§5.5).
     #[error("all of a key's sequence numbers are used up")]
     Sequence,
-    /// Of a ticket or a key update.
+    /// The message is the library's, about a ticket or a key update, for instance.
     #[error("the TLS library refused what the peer sent: {0}")]
     Library(String),
 }

@@ -126,9 +126,9 @@ struct Direction<'a> {
     cipher: Cipher,
     labels: VecDeque<&'static str>,
     tap: Arc<Tap>,
-    /// To open what was sent,
+    /// The key that opens what was sent.
     opening: Option<Key>,
-    /// and to seal what goes on.
+    /// The key that seals what goes on.
     sealing: Option<Key>,
     /// The beginning of a handshake message whose rest is in the sender's next record.
     message: Vec<u8>,

@@ -15,7 +15,7 @@ const MAX_REPEATED: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hessian: at byte {at}: {problem}")]
 pub struct HessianError {
-    /// Where in the bytes.
+    /// The offset in the bytes.
     pub at: usize,
     /// What the bytes there break.
     pub problem: Problem,

@@ -18,9 +18,9 @@ pub use json::from_json;
 /// A class as the wire describes it: a name and its fields' names, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Class {
-    /// With its package, as Java has it.
+    /// The name with its package, as Java has it.
     pub name: String,
-    /// In the order of an object's values.
+    /// The fields' names, in the order of an object's values.
     pub fields: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub enum Value {
     List {
         /// `None`: an untyped list.
         class: Option<String>,
-        /// In order.
+        /// The items, in order.
         items: Vec<Value>,
     },
     /// `java.util.Map`.
@@ -57,11 +57,11 @@ pub enum Value {
         /// Keys and values, in order.
         entries: Vec<(Value, Value)>,
     },
-    /// Of a class with fields.
+    /// An object of a class with fields.
     Object {
         /// Shared by the objects of one stream.
         class: Arc<Class>,
-        /// As many as the class has fields.
+        /// The values, as many as the class has fields.
         fields: Vec<Value>,
     },
     /// The list, map or object that began as the so-many-th, counted from 0.

@@ -356,7 +356,7 @@ impl CannedConnection {
             id,
             message: MessageReader::NEW,
             receive_window: ReceiveWindow::new(window),
-            // At most 2³¹−1.
+            // The window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
             unsent: 0,
             phase: Phase::Receiving,

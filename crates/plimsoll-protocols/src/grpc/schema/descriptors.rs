@@ -22,7 +22,7 @@ use super::editions::{Apart, check_edition, is_map_entry, qualified, translate};
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct Descriptor {
     file: FileDescriptorProto,
-    /// Of an edition: the file with its features.
+    /// The file with its features, where it is of an edition.
     declared: Option<DynamicMessage>,
 }
 

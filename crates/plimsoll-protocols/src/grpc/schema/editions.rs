@@ -203,7 +203,7 @@ pub(super) fn translate(
     file.syntax = Some("proto3".to_owned());
 }
 
-/// Where a field is.
+/// The place of a field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// A field of a message.

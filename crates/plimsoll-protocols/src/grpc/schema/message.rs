@@ -192,7 +192,7 @@ impl Check<'_> {
                         .and_then(|number| i32::try_from(number).ok())
                         .and_then(|number| found.get_value(number)),
                     Value::String(name) => found.get_value_by_name(name),
-                    // For the decoding to refuse.
+                    // The decoding refuses it.
                     _ => return Ok(()),
                 };
                 if named.is_some_and(|value| !is_stand_in(&value)) {

@@ -29,7 +29,7 @@ pub(super) fn right(top: &MessageDescriptor, path: &Path) -> String {
     }
 }
 
-/// Where a path leads.
+/// The place that a path leads to.
 enum Place {
     Field(FieldDescriptor),
     /// A message, an item of a list or a value of a map.

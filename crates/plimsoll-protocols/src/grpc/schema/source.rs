@@ -163,7 +163,7 @@ struct Source {
 enum Token<'a> {
     /// A name or a number.
     Word(&'a str),
-    /// With its quotes.
+    /// A string with its quotes.
     Text(&'a str),
     Sign(char),
 }
@@ -246,7 +246,7 @@ impl Source {
     }
 }
 
-/// Where something is nested deeper than [`MAX_NESTED`].
+/// Returns the offset at which something is nested deeper than [`MAX_NESTED`].
 fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
     let mut depth = 0_usize;
     for (token, range) in tokens {

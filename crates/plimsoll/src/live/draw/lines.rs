@@ -81,7 +81,7 @@ fn figures(board: &Board) -> Vec<String> {
     ]
 }
 
-/// As many on a line as have room.
+/// Arranges figures in lines, as many on each as `width` has room for.
 fn beside(figures: &[String], width: usize) -> Vec<String> {
     const BETWEEN: &str = " · ";
     let mut rows: Vec<String> = Vec::new();
