@@ -22,9 +22,9 @@ pub struct Gate {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Most {
-    /// Of the first rung's figure.
+    /// A percentage of the first rung's figure.
     Percent(f64),
-    /// In the metric's unit.
+    /// An amount in the metric's unit.
     Absolute(f64),
 }
 

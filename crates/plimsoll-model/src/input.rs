@@ -161,9 +161,9 @@ pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
 /// How a line ends that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// As lines do.
+    /// A newline ends it.
     Newline,
-    /// The input ends before: in the line, or with the one before it.
+    /// The input ends without one: in the line, or with the line before it.
     EndOfInput,
 }
 

@@ -52,10 +52,10 @@ pub struct Slice {
     pub client_cpu_us_per_call: Option<f64>,
     /// The same of the watched server.
     pub server_cpu_us_per_call: Option<f64>,
-    /// Of the sidecars on the way; left out where there are none.
+    /// The same of the sidecars on the way; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_cpu_us_per_call: Option<f64>,
-    /// Of the client's heap. Left out where connections are few, or several threads made them.
+    /// Bytes of the client's heap. Left out where connections are few, or several threads made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_bytes_per_connection: Option<f64>,
     /// Left out where the server was not started afresh for the slice, or connections are few.
@@ -92,9 +92,9 @@ pub struct Slice {
 pub struct Carried {
     /// Both ways together.
     pub bytes: u64,
-    /// That were sent, the warm-up's included.
+    /// Calls that were sent, the warm-up's included.
     pub calls: u64,
-    /// Whose bytes these are.
+    /// Connections whose bytes these are.
     pub connections: u64,
 }
 
@@ -125,7 +125,7 @@ impl Carried {
 /// What a slice carried, and what that cost: for tables of throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
-    /// From the end of the warm-up to the last call's end.
+    /// Time from the end of the warm-up to the last call's end, seconds.
     pub elapsed_s: f64,
     /// Calls that ended ok.
     pub ok: u64,
@@ -135,7 +135,7 @@ pub struct Volume {
     pub connections_resumed: u64,
     /// Bytes of messages.
     pub bytes_received: u64,
-    /// Of the calls that count; `None`: not known.
+    /// The client's CPU for the calls that count, µs; `None`: not known.
     pub client_cpu_us: Option<f64>,
     /// The same of the watched server.
     pub server_cpu_us: Option<f64>,
@@ -263,7 +263,7 @@ pub struct Rung {
     /// The p99 of making a connection, over all slices together: none of them has enough for one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connection_p99: BTreeMap<Part, Percentile>,
-    /// In the order of the rounds.
+    /// The rung's slices in the order of the rounds.
     pub slices: Vec<Slice>,
     /// Over all sittings and stretches; left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -342,9 +342,9 @@ impl Rung {
 /// A rung that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// As of a rung that was measured.
+    /// The rung's name.
     pub name: String,
-    /// A sentence.
+    /// Why it was not measured; a sentence.
     pub reason: String,
 }
 
@@ -364,11 +364,11 @@ pub enum Added {
 /// A ladder, as far as it has come.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LadderRecord {
-    /// Of the run format.
+    /// The version of the run format.
     pub schema_version: u32,
-    /// Of the plan.
+    /// The plan's name.
     pub name: String,
-    /// Of the Plimsoll that measured.
+    /// The version of the Plimsoll that measured.
     pub tool_version: String,
     /// When the first rung began.
     pub started_at: Timestamp,
@@ -377,7 +377,7 @@ pub struct LadderRecord {
     pub conditions: Option<Conditions>,
     /// How long a slice, or in turns a stretch, was measured.
     pub slice_s: f64,
-    /// Of the order of slices.
+    /// The seed of the order of slices.
     pub seed: u64,
     /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -16,15 +16,15 @@ pub const FILE: &str = "lanes.json";
 /// What was run together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LanesRecord {
-    /// Of the run format.
+    /// The version of the run format.
     pub schema_version: u32,
-    /// Of the plan.
+    /// The plan's name.
     pub name: String,
-    /// Of the Plimsoll that measured.
+    /// The version of the Plimsoll that measured.
     pub tool_version: String,
     /// When the lanes began together.
     pub started_at: Timestamp,
-    /// In the order of their names.
+    /// The lanes in the order of their names.
     pub lanes: Vec<LaneRecord>,
 }
 

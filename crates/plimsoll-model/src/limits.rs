@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 /// Crypto speeds of one core, of the TLS library that this program uses. CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// By cipher suite (RFC 8446 B.4): bytes a second opened in full-size records.
+    /// Bytes a second opened in full-size records, by cipher suite (RFC 8446 B.4).
     pub open_bytes_per_s: BTreeMap<String, f64>,
-    /// By key-exchange group: the client's share of one exchange, µs.
+    /// The client's share of one exchange, µs, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
-    /// And the server's.
+    /// The server's share of one exchange, µs, by key-exchange group.
     pub server_exchange_us: BTreeMap<String, f64>,
     /// One ECDSA P-256 signature, µs.
     pub sign_us: f64,
-    /// Checking one, µs.
+    /// The check of one ECDSA P-256 signature, µs.
     pub verify_us: f64,
 }
 
 /// What one fetch asks of crypto.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work<'a> {
-    /// By its name in the IANA registry.
+    /// The cipher suite's name in the IANA registry.
     pub suite: &'a str,
-    /// `None`: no key exchange.
+    /// The key-exchange group; `None`: no key exchange.
     pub group: Option<&'a str>,
     /// Connections that a fetch needs: 1, or less where they are kept.
     pub connections: f64,
-    /// Of these, with a full handshake.
+    /// Connections among these with a full handshake.
     pub full: f64,
     /// Signatures that a client checks in a full handshake.
     pub verified: f64,
-    /// Received by a fetch.
+    /// Bytes that a fetch receives.
     pub bytes: f64,
 }
 
@@ -68,26 +68,26 @@ fn exchange(measured: &BTreeMap<String, f64>, work: &Work<'_>) -> Option<f64> {
 /// What the cryptography of handshakes costs a core in memory, µs of CPU each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Primitives {
-    /// By key-exchange group: the client's share of one exchange, key generation included.
+    /// The client's share of one exchange, key generation included, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
-    /// And the server's.
+    /// The server's share of one exchange, by key-exchange group.
     pub server_exchange_us: BTreeMap<String, f64>,
-    /// By kind of certificate: one signature.
+    /// One signature, by kind of certificate.
     pub sign_us: BTreeMap<String, f64>,
-    /// Checking one.
+    /// The check of one signature, by kind of certificate.
     pub verify_us: BTreeMap<String, f64>,
 }
 
 /// What a new connection asks of them, in TLS 1.3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshake {
-    /// Of the key exchange, by its name in the IANA registry.
+    /// The key-exchange group's name in the IANA registry.
     pub group: String,
     /// The kind of both ends' certificates.
     pub certificate: String,
     /// The client shows one as well.
     pub mutual: bool,
-    /// From a ticket: a key exchange and no certificate.
+    /// The session is resumed from a ticket: a key exchange and no certificate.
     pub resumed: bool,
 }
 

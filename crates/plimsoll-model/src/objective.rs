@@ -55,11 +55,11 @@ pub struct Part {
 /// What objectives are judged by: all calls that are not warm-up, and each stage's.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
-    /// Without warm-up.
+    /// All calls that are not warm-up.
     pub all: Part,
-    /// Those that are not warm-up, by name.
+    /// The stages that are not warm-up, by name.
     pub stages: Vec<(String, Part)>,
-    /// Of the run as a whole.
+    /// The circumstances of the run as a whole.
     pub circumstances: Circumstances,
 }
 

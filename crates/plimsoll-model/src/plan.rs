@@ -30,25 +30,25 @@ pub use tokens::TokenCounter;
 pub struct Plan {
     /// Given, or made of the call and the kind of load.
     pub name: String,
-    /// Where calls go.
+    /// The server that calls go to.
     pub target: Target,
     /// `None`: plaintext.
     pub tls: Option<TlsPlan>,
     /// What a call is.
     pub call: CallPlan,
-    /// When calls are made, and over which connections.
+    /// How calls arrive, and over which connections.
     pub load: Load,
-    /// In the order of the plan's keys.
+    /// The objectives in the order of the plan's keys.
     pub objectives: Vec<Objective>,
     /// Which server process is watched.
     pub watch: Watch,
-    /// Of everything random.
+    /// The seed of everything random.
     pub seed: u64,
     /// Keep a record of every call in the run directory.
     pub keep_requests: bool,
 }
 
-/// Where the load goes.
+/// The server that the load is for, and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The URL as typed: the name of the target in reports.
@@ -93,7 +93,7 @@ impl Target {
 pub enum UnixSocket {
     /// A file.
     Path(PathBuf),
-    /// In no file system.
+    /// A name in the abstract namespace, which is in no file system.
     Abstract(String),
 }
 
@@ -172,11 +172,11 @@ impl RequestFields {
 /// when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goodput {
-    /// To its first token; `None`, as the next two: no bound.
+    /// The time to its first token; `None`, as the next two: no bound.
     pub first_token: Option<Duration>,
     /// The mean time from one token to the next.
     pub time_per_token: Option<Duration>,
-    /// To its `done`.
+    /// The time to its `done`.
     pub query: Option<Duration>,
 }
 
@@ -195,7 +195,7 @@ impl Goodput {
 pub struct Load {
     /// Open or closed loop.
     pub arrivals: Arrivals,
-    /// In order; warm-up stages first. At least one.
+    /// The stages in order, warm-up stages first; at least one.
     pub stages: Vec<Stage>,
     /// Connections kept (`Reuse::Always`), over all workers.
     pub connections: u32,
@@ -206,12 +206,12 @@ pub struct Load {
     /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is
     /// this part of it (0–1).
     pub precision: Option<f64>,
-    /// For one call, from its actual send.
+    /// Time that one call may take from its actual send.
     pub deadline: Option<Duration>,
     /// Calls older than this fail when the worker has had no answer for as long. Stands for the deadline of a closed
     /// loop with a fixed number of calls; `None`: there is a deadline, or neither.
     pub stall_timeout: Option<Duration>,
-    /// For TCP, TLS and the protocol's greeting together.
+    /// Time that TCP, TLS and the protocol's greeting may take together.
     pub connect_timeout: Duration,
     /// New connections a second while connecting; `None`: as fast as they come up.
     pub connect_rate: Option<f64>,
@@ -317,9 +317,9 @@ pub fn begins(slot: Duration) -> Duration {
 /// One process's part of a run that is spread over several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// From 0.
+    /// The shard's number, from 0.
     pub index: u32,
-    /// How many there are.
+    /// How many shards there are.
     pub of: u32,
 }
 
@@ -431,7 +431,7 @@ pub struct Objective {
     /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for
     /// memory.
     pub limit: f64,
-    /// As typed.
+    /// The objective as typed.
     pub text: String,
 }
 
@@ -455,18 +455,18 @@ pub enum Metric {
 /// Which of the times that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
-    /// From when a call was due to its end.
+    /// Time from when a call was due to its end.
     Response,
-    /// From a call's actual send to its end.
+    /// Time from a call's actual send to its end.
     Service,
-    /// From a call's actual send to the first byte of its answer.
+    /// Time from a call's actual send to the first byte of its answer.
     FirstByte,
-    /// From when a call was due to its actual send.
+    /// Time from when a call was due to its actual send.
     Lag,
-    /// To the first token or message of an answer: from when its call was due where its driver
+    /// Time to the first token or message of an answer: from when its call was due where its driver
     /// knows tokens, otherwise from its send.
     FirstToken,
-    /// Of connections, of messages, or what the protocol measures besides.
+    /// A time of connections or messages, or one that the protocol measures besides.
     Measure(TimeMeasure),
 }
 

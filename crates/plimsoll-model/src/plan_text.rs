@@ -10,9 +10,9 @@ use crate::spec;
 /// A key that two plans do not agree on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDifference {
-    /// With dots: `load.rate`.
+    /// The key with dots: `load.rate`.
     pub key: String,
-    /// As in the plan; `None`: not there.
+    /// The value in the first plan; `None`: the key is not there.
     pub a: Option<String>,
     /// The same of the other plan.
     pub b: Option<String>,

@@ -80,11 +80,11 @@ pub struct StageRecord {
     pub connections_unused: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: Counts,
-    /// By address, where the target has a name or several addresses; a worker's own counts
+    /// Counts by address, where the target has a name or several addresses; a worker's own counts
     /// are in [`Interval::addresses`] until they are merged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
-    /// Where requests carry trace ids.
+    /// The slowest calls, where requests carry trace ids.
     #[serde(default, skip_serializing_if = "Slowest::is_empty")]
     pub slowest: Slowest,
     /// Bytes of the protocol's messages.

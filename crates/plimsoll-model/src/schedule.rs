@@ -219,7 +219,7 @@ impl Schedule {
             .map(|i| i as u8)
     }
 
-    /// Where each stage lies, in order.
+    /// Returns the bounds of each stage, in order.
     pub fn stage_bounds(&self) -> &[StageBounds] {
         &self.inner.bounds
     }
@@ -282,16 +282,16 @@ enum Pace {
 #[derive(Clone, Debug)]
 struct Dealt {
     deal: Deal,
-    /// Of the load's own, the next of this share.
+    /// The number of this share's next arrival among the load's own.
     number: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Poisson {
     rng: ChaCha8Rng,
-    /// Where several loads share the schedule.
+    /// The load's part of the turns, where several loads share the schedule.
     deal: Option<Deal>,
-    /// Of the next arrival, whoever's it is.
+    /// The number of the next arrival, whoever's it is.
     number: u64,
     /// Arrivals of others before the next of this share.
     until_mine: u32,

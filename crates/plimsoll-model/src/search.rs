@@ -80,9 +80,9 @@ pub struct Trial {
     pub purpose: Purpose,
     /// Arrivals a second.
     pub rate_per_s: f64,
-    /// Of the load that counts, seconds.
+    /// The length of the load that counts, seconds.
     pub length_s: f64,
-    /// With everything around it: connecting, warm-up, draining, settling. Seconds.
+    /// Seconds with everything around it: connecting, warm-up, draining, settling.
     pub took_s: f64,
     /// How it ended.
     #[serde(flatten)]
@@ -119,7 +119,7 @@ pub enum Step {
         purpose: Purpose,
         /// Arrivals a second.
         rate_per_s: f64,
-        /// Of the load that counts.
+        /// The length of the load that counts.
         length: Duration,
     },
     /// Nothing more is to be learned, or the budget is spent.
@@ -130,7 +130,7 @@ pub enum Step {
 const NEIGHBOURHOOD: f64 = 8.0;
 /// The share of the precision to which the estimate is narrowed; the rest is for what the confirmation needs.
 const SPARE: f64 = 0.6;
-/// Of the probability, what is narrowed.
+/// The share of the probability that is narrowed, and how probable a capacity must be to count as found.
 const SURE: f64 = 0.9;
 /// A capacity is measured while the queue grows: so many standard errors of the trial above what
 /// it is at most, with this probability.

@@ -68,11 +68,11 @@ pub enum Unit {
 /// in the last of `digits` digits behind the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
-    /// In steps; 0.25 of two digits is 25.
+    /// The lowest number in steps: 0.25 of two digits is 25.
     pub low: i64,
-    /// As `low`.
+    /// The highest number in steps.
     pub high: i64,
-    /// At most 9.
+    /// Digits behind the point, at most 9.
     pub digits: u8,
 }
 
@@ -215,12 +215,12 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// In order; texts are not empty.
+    /// Returns the parts in order; texts are not empty.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The field that is all there is.
+    /// Returns the field that is all there is.
     pub fn alone(&self) -> Option<&Field> {
         match self.parts.as_slice() {
             [Part::Field(field)] => Some(field),

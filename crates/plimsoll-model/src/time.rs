@@ -32,7 +32,7 @@ impl Time {
         Duration::from_nanos(self.since(earlier))
     }
 
-    /// At most [`Time::NEVER`].
+    /// Adds nanoseconds; the sum is at most [`Time::NEVER`].
     #[inline]
     pub fn plus_nanos(self, nanos: u64) -> Time {
         Time(self.0.saturating_add(nanos))

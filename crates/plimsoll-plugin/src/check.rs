@@ -75,7 +75,7 @@ impl Fault {
     }
 }
 
-/// Of a result that is no success.
+/// Returns the fault that a result other than success stands for.
 #[cold]
 fn fault(function: &'static str, result: i32) -> Fault {
     match result {
@@ -127,7 +127,7 @@ fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<Decoded, Fault
     if needed <= given as u64 {
         return Err(Fault::MoreAgain { needed, given });
     }
-    // At most the limit, which is a usize.
+    // It is at most the limit, which is a usize.
     Ok(Decoded::More(Some(needed as usize)))
 }
 

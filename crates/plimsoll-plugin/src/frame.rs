@@ -32,7 +32,7 @@ pub enum Kind {
         /// 0 for a success, else the protocol's own number.
         status: u32,
     },
-    /// To be answered with a [`Kind::HeartbeatAck`].
+    /// A heartbeat, to be answered with a [`Kind::HeartbeatAck`].
     Heartbeat,
     /// The answer to a heartbeat.
     HeartbeatAck,
@@ -45,13 +45,13 @@ pub enum Kind {
 pub struct Frame {
     /// Bytes; above 0, and not more than there are.
     pub length: usize,
-    /// As the sender chose it.
+    /// The id that the sender chose.
     pub id: u64,
     /// The plugin's own, to be given back to it.
     pub note: u64,
     /// What it is for.
     pub kind: Kind,
-    /// Within the frame.
+    /// The range of the payload within the frame.
     pub payload: Range<usize>,
 }
 

@@ -11,7 +11,7 @@ use plimsoll_protocols::serving::{Peer, Proxies};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     Peer(Peer),
-    /// By `X-Forwarded-For`.
+    /// The client that trusted proxies name in `X-Forwarded-For`.
     For(IpAddr),
 }
 

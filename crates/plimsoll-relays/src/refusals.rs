@@ -51,7 +51,7 @@ impl Refusals {
             .collect()
     }
 
-    /// For as long as it is polled.
+    /// Reports at regular intervals for as long as it is polled.
     pub(crate) async fn report_regularly(&self) {
         let mut ticks = interval(REPORT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -138,7 +138,7 @@ impl Keys {
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.checking {
             match decode::<Checked>(token, key, &in_use.validation) {
-                // On it, or after it (RFC 7519, 4.1.4).
+                // The token is refused on `exp` and after it (RFC 7519, 4.1.4).
                 Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
                     return Err(Refusal::Expired);
                 }

@@ -65,7 +65,7 @@ fn figures(times: &TimesSummary) -> Figures {
                 told.unsure.push(format!("{name} {}", apart(interval)));
             }
             Some([low, high]) if time(low) != time(high) => {
-                // As many figures as are known.
+                // The time is shown with as many figures as are known.
                 let three = |us| rounded(us, 3, f64::round);
                 let known = if three(low) == three(high) {
                     three(high)

@@ -28,7 +28,7 @@ pub enum Unit {
 pub struct Row {
     /// What reports call it.
     pub metric: &'static str,
-    /// Of both values.
+    /// The unit of both values.
     pub unit: Unit,
     /// The median of the runs' values; a single run's own.
     pub a: f64,
@@ -49,7 +49,7 @@ impl Row {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
 
-    /// In a word: `better`, `worse`, or `unclear`.
+    /// Returns `better`, `worse`, or `unclear`.
     pub fn word(&self) -> &'static str {
         match self.better() {
             Some(true) => "better",
@@ -76,7 +76,7 @@ impl Row {
     /// b is clearly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(Difference::is_clear)?;
-        // Of times less is better, of rates and shares of success more.
+        // Less is better for times, more for rates and shares of success.
         (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == Unit::Time))
     }
 }
@@ -108,9 +108,9 @@ pub struct Comparison {
 pub struct Side {
     /// The first run's name and directory.
     pub name: String,
-    /// Of the first run.
+    /// The first run's directory.
     pub directory: String,
-    /// At least one.
+    /// Runs in the group, at least one.
     pub runs: usize,
 }
 

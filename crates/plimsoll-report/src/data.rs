@@ -74,7 +74,7 @@ const fn text<R>(name: &'static str, of: fn(&R) -> String) -> Column<R> {
     Column(name, Of::Text(of))
 }
 
-/// Where the rows of one table go.
+/// A writer of the rows of one table.
 trait Sink {
     fn row(&mut self, cells: Vec<Cell>) -> io::Result<()>;
     fn finish(self: Box<Self>) -> io::Result<()>;

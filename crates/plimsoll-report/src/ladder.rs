@@ -305,7 +305,7 @@ pub(crate) struct Addition {
     pub(crate) rows: Vec<(String, String)>,
 }
 
-/// Of all pairs that are compared.
+/// Returns the additions of all pairs that are compared.
 pub(crate) fn additions(ladder: &LadderRecord) -> Vec<Addition> {
     let groups = groups(ladder);
     let metrics = groups.iter().flat_map(Group::metrics);

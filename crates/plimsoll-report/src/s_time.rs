@@ -51,13 +51,13 @@ pub struct Section {
     pub resumed: bool,
     /// All that ended.
     pub connections: u64,
-    /// Of these, by their marks; `None`: the marks are not in the text.
+    /// Those that were resumed, by their marks; `None`: the marks are not in the text.
     pub resumed_connections: Option<u64>,
     /// Head and body of the answers, in bytes.
     pub bytes: u64,
     /// User CPU time of s_time.
     pub user: Duration,
-    /// In whole seconds.
+    /// Elapsed time, in whole seconds.
     pub real: Duration,
 }
 

@@ -7,10 +7,10 @@ use plimsoll_model::run::{Run, ShardFigures, ShardState};
 use crate::quantity::{count, or_dash};
 use crate::table::Table;
 
-/// Of more shards the most remarkable are shown.
+/// Rows at most; of more shards the most remarkable are shown.
 const MAX_ROWS: usize = 32;
 
-/// Without rows where there were no shards.
+/// Returns the table, without rows where there were no shards.
 pub(crate) fn table(run: &Run) -> Table {
     let head = [
         "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",

@@ -27,15 +27,15 @@ pub struct Options {
     pub names: Vec<String>,
     /// So many more DNS names, which make the server's certificate large.
     pub more_names: u32,
-    /// Of every key, but for `client_algorithm`.
+    /// The kind of every key that `client_algorithm` leaves alone.
     pub algorithm: Algorithm,
-    /// Of the client's certificate; `None`: the others'.
+    /// The kind of the client's key; `None`: the others'.
     pub client_algorithm: Option<Algorithm>,
     /// Certificates between the CA and the server's and client's, which both ends send.
     pub intermediates: u32,
     /// Make a list of certificates that are revoked, with these in it.
     pub revoked: Option<Vec<Leaf>>,
-    /// Of the server and client certificates. The CA outlives them.
+    /// The validity of the server's and client's certificates, which the CA outlives.
     pub validity: Validity,
     /// Overwrite a set that is there.
     pub force: bool,
@@ -82,9 +82,9 @@ impl FromStr for Leaf {
 /// When certificates are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// From now on, for so many days.
+    /// They are valid from now on, for so many days.
     Days(u32),
-    /// From now on, for so long; whole seconds.
+    /// They are valid from now on, for so long; whole seconds.
     For(Duration),
     /// Any stretch of time; one in the past makes expired certificates for tests.
     Between {
@@ -119,7 +119,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// In the order that messages list them.
+    /// Every algorithm, in the order in which messages list them.
     pub const ALL: [Algorithm; 9] = [
         Algorithm::Ed25519,
         Algorithm::EcdsaP256,
@@ -132,7 +132,7 @@ impl Algorithm {
         Algorithm::MlDsa87,
     ];
 
-    /// As typed: `ecdsa-p256`, `rsa-2048`, …
+    /// Returns the name as it is typed: `ecdsa-p256`, `rsa-2048`, …
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Ed25519 => "ed25519",
@@ -208,7 +208,7 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Where a set is.
+/// The paths of a set's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateSet {
     /// `ca.crt`.
@@ -223,7 +223,7 @@ pub struct CertificateSet {
     pub client_cert: PathBuf,
     /// `client.key`.
     pub client_key: PathBuf,
-    /// There only where it was asked for.
+    /// `ca.crl`, which is there only where a list was asked for.
     pub crl: PathBuf,
 }
 

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 const STATE: &str = "stack.json";
 const POLL: Duration = Duration::from_millis(20);
-/// For everything to be healthy.
+/// Time within which everything must be healthy.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 
 /// What is to be brought up.
@@ -43,7 +43,7 @@ pub struct Topology {
     pub workers: u16,
     /// Channels of Redis 7's cheaper kind.
     pub sharded: bool,
-    /// As `--token-delay` has it.
+    /// The time from one token to the next, as `--token-delay` takes it.
     pub token_delay: String,
     /// The port of the API.
     pub api: u16,
@@ -141,13 +141,13 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
 /// A stack, as its folder keeps it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stack {
-    /// Where sessions and runs are made.
+    /// The address at which sessions and runs are made.
     pub api: SocketAddr,
-    /// Where clients open their WebSockets.
+    /// The address at which clients open their WebSockets.
     pub sockets: SocketAddr,
-    /// `None`: there is no balancer.
+    /// The address of the balancer's statistics; `None`: there is no balancer.
     pub stats: Option<SocketAddr>,
-    /// In the order they were started.
+    /// The processes in the order in which they were started.
     pub processes: Vec<Process>,
 }
 

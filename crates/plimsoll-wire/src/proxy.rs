@@ -12,9 +12,9 @@ use ppp::{PartialResult, v1};
 
 /// How the text of version 1 begins.
 const TEXT: &[u8] = b"PROXY ";
-/// With CR LF (§2.1).
+/// Bytes of the longest header of version 1, CR LF included (§2.1).
 const LONGEST_TEXT: usize = 107;
-/// What precedes the addresses of version 2 (§2.2).
+/// Bytes that precede the addresses of version 2 (§2.2).
 const FIXED: usize = 16;
 /// The longest header that is read, the extensions of version 2 included. Bytes.
 pub const MAX_HEADER: usize = 4096;
@@ -36,7 +36,7 @@ pub enum ProxyError {
 pub struct Header {
     /// Who made it; `None`: the proxy itself, such as its health check, or it does not say.
     pub client: Option<SocketAddr>,
-    /// Of the header. Bytes.
+    /// Bytes of the header.
     pub size: usize,
 }
 

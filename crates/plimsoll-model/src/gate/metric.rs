@@ -17,13 +17,13 @@ named! {
         ClientCpu "client_cpu" "client CPU a call",
         /// The same of the watched server, µs.
         ServerCpu "server_cpu" "server CPU a call",
-        /// Of the sidecars on the way, together.
+        /// The same of all sidecars on the way together, µs.
         SidecarCpu "sidecar_cpu" "sidecar CPU a call",
-        /// Of a client that keeps so many calls in flight that it never waits for the next arrival.
+        /// CPU a call of a client that keeps so many calls in flight that it never waits for an arrival, µs.
         BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
-        /// The server of such a client, µs.
+        /// The same of such a client's server, µs.
         BusyServerCpu "busy_server_cpu" "server CPU a call, saturated",
-        /// From the beginning of a connection to when it can carry a call.
+        /// Median time from the beginning of a connection to when it can carry a call, µs.
         ConnectionTime "connection_time" "new connection (p50)",
         /// A new connection and one call on it.
         ConnectionClientCpu "connection_client_cpu" "client CPU a new connection",
@@ -31,7 +31,7 @@ named! {
         ConnectionServerCpu "connection_server_cpu" "server CPU a new connection",
         /// What TCP carries both ways for a connection, apart from its calls.
         ConnectionBytes "connection_bytes" "bytes a new connection",
-        /// As of new connections, where TLS sessions are resumed.
+        /// The same of connections that resume TLS sessions, µs.
         ResumedTime "resumed_time" "resumed connection (p50)",
         /// A resumed connection and one call on it.
         ResumedClientCpu "resumed_client_cpu" "client CPU a resumed connection",
@@ -99,7 +99,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    /// Of its values and of differences between them.
+    /// Returns the unit of its values and of differences between them.
     pub fn unit(self) -> Unit {
         match self {
             Metric::ClientMemory

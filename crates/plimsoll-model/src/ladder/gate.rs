@@ -5,26 +5,26 @@ use serde::{Deserialize, Serialize};
 use super::{Added, LadderRecord};
 use crate::gate::Gate;
 
-/// Where the interval of a difference is.
+/// The position of a difference's interval relative to what a gate allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Passage {
-    /// All of it within what is allowed.
+    /// All of it is within what is allowed.
     Within,
-    /// All of it beyond.
+    /// All of it is beyond.
     Beyond,
-    /// On both sides, or there is none.
+    /// It is on both sides, or something needed is not known.
     Undecided,
 }
 
 /// A gate with what became of one rung at it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gated {
-    /// As the plan has it.
+    /// The gate as the plan has it.
     pub gate: Gate,
-    /// Its place in the ladder, from 0.
+    /// The rung's place in the ladder, from 0.
     pub rung: usize,
-    /// Where the difference to the first rung is.
+    /// The position of the rung's difference to the first one.
     pub passage: Passage,
     /// What the gate allows, in the metric's unit; `None`: the first rung's figure is not known.
     pub allowed: Option<f64>,

@@ -65,15 +65,15 @@ pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
 /// What a link carried in one stretch of time, and what that cost: a slice, or a turn.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
-    /// To the last call's end.
+    /// Time to the last call's end, seconds.
     pub elapsed_s: f64,
     /// Calls that ended well.
     pub ok: u64,
-    /// Of files, without what carried them.
+    /// Bytes of files, without what carried them.
     pub bytes_received: u64,
-    /// `None`: not known.
+    /// The client's CPU, µs; `None`: not known.
     pub client_cpu_us: Option<f64>,
-    /// `None`: not known.
+    /// The server's CPU, µs; `None`: not known.
     pub server_cpu_us: Option<f64>,
     /// Its last call ended in another link's turn.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -111,9 +111,9 @@ impl Volume {
 /// A figure of a link, with its interval where it has enough pieces; the intervals of all links hold together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
-    /// In its own unit.
+    /// The value in the figure's own unit.
     pub value: f64,
-    /// Its ends; `None`: too few pieces.
+    /// The ends of its interval; `None`: too few pieces.
     pub interval: Option<[f64; 2]>,
 }
 

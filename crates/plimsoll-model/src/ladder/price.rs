@@ -38,13 +38,13 @@ impl Percentile {
 /// What a new connection of a rung takes: medians of its slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// From a ticket.
+    /// The connection resumes a session from a ticket.
     pub resumed: bool,
-    /// Until it could carry a call.
+    /// Time until it could carry a call, µs.
     pub p50_us: Option<f64>,
     /// The same at the 99th percentile, over all slices together.
     pub p99: Option<Percentile>,
-    /// With the call that it is made for.
+    /// The client's CPU, with that of the call that it is made for, µs.
     pub client_cpu_us: Option<f64>,
     /// The same of the server.
     pub server_cpu_us: Option<f64>,

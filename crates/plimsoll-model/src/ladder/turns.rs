@@ -97,7 +97,7 @@ pub struct Difference {
 pub struct Measured {
     calls: u32,
     left_out: u32,
-    /// By the plan's stages.
+    /// Whether each of the plan's stages is warm-up.
     warmup: Vec<bool>,
     /// Service times in nanoseconds of the calls that count and ended well, by round.
     rounds: Vec<Vec<u64>>,

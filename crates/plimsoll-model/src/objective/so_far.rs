@@ -7,14 +7,14 @@ use crate::run::IntervalRecord;
 /// What was measured so far of a run that goes on.
 #[derive(Clone, Debug, Default)]
 pub struct SoFar {
-    /// Of the intervals added.
+    /// What the intervals added so far come to.
     pub measured: Measured,
     /// The plan's stages by number; `None`: warm-up.
     stages: Vec<Option<String>>,
 }
 
 impl SoFar {
-    /// Before the first interval of a run of `plan`.
+    /// Begins before the first interval of a run of `plan`.
     pub fn begun(plan: &Plan) -> SoFar {
         let name = |s: &Stage| (!s.warmup).then(|| s.name.clone());
         let stages: Vec<Option<String>> = plan.load.stages.iter().map(name).collect();
@@ -35,7 +35,7 @@ impl SoFar {
         }
     }
 
-    /// One more interval.
+    /// Adds one more interval.
     pub fn add(&mut self, interval: &IntervalRecord) {
         let measured = &mut self.measured;
         for (stage, record) in &interval.stages {

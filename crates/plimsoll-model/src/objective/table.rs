@@ -24,7 +24,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// In the order of the table.
+    /// Every value, in the order of the table.
     pub const ALL: [Found; 4] = [Found::Met, Found::Missed, Found::Within, Found::TooFew];
 }
 

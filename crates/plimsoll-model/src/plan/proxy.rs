@@ -30,14 +30,14 @@ pub enum ProxyKind {
 /// Who asks. Secret: never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// At most 255 bytes, without a colon.
+    /// The user's name, at most 255 bytes, without a colon.
     pub user: String,
-    /// At most 255 bytes.
+    /// The password, at most 255 bytes.
     pub password: String,
 }
 
 impl Credentials {
-    /// As `Proxy-Authorization` has it (RFC 7617 §2).
+    /// Returns the value of `Proxy-Authorization` (RFC 7617 §2).
     pub fn basic(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", STANDARD.encode(both))

@@ -67,9 +67,9 @@ named! {
     /// How often a server's certificate chain is checked.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ChainCheck by name {
-        /// In every full handshake, as clients do.
+        /// The chain is checked in every full handshake, as clients do.
         Each "each",
-        /// Once a minute for connections that are shown the same chain.
+        /// A chain is checked once a minute for connections that are shown the same one.
         Once "once",
     }
 }

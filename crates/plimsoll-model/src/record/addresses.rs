@@ -38,9 +38,9 @@ impl AddressCounts {
 /// One address's counts as its worker keeps them: by stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressTally {
-    /// As it is written: IP address and port, or socket.
+    /// The address as it is written: IP address and port, or socket.
     pub address: Arc<str>,
-    /// As many as the plan has.
+    /// The counts of each of the plan's stages.
     pub stages: Vec<AddressCounts>,
 }
 

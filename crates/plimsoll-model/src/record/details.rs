@@ -11,9 +11,9 @@ pub const DETAILS_PER_OUTCOME: usize = 3;
 /// What is known of a failure besides its code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Detail {
-    /// Of which outcome.
+    /// The outcome of the calls or connections that failed so.
     pub code: Outcome,
-    /// As the server, the system or a library has it.
+    /// The text as the server, the system or a library has it.
     pub text: String,
 }
 

@@ -16,21 +16,21 @@ pub const SLOWEST: usize = 10;
 /// A call that took long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCall {
-    /// From when it was due to its end. Nanoseconds, as the next two.
+    /// Time from when it was due to its end. Nanoseconds, as the next two.
     pub response_ns: u64,
-    /// From its actual send to its end.
+    /// Time from its actual send to its end.
     pub service_ns: u64,
-    /// From the beginning of the run to when it was due.
+    /// Time from the beginning of the run to when it was due.
     pub due_ns: u64,
     /// How it ended.
     #[serde(rename = "code")]
     pub outcome: Outcome,
-    /// Over all processes and shards.
+    /// The worker's number over all processes and shards.
     pub worker: u32,
-    /// The worker's; a connection that takes the place of another has its number. `None`: not known.
+    /// The worker's number of the connection; one that replaces another has its number. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<u32>,
-    /// As its request carried it.
+    /// The trace id that its request carried.
     pub trace_id: TraceId,
 }
 

@@ -6,13 +6,13 @@ use serde::{Deserialize, Serialize};
 /// from a moment before the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnBegan {
-    /// Of the load's own turns, from 0.
+    /// The turn's number among the load's own, from 0.
     pub turn: u64,
-    /// The worker's thread.
+    /// CPU time of the worker's thread.
     pub client_ns: u64,
-    /// The watched server's processes; `None`: not known.
+    /// CPU time of the watched server's processes; `None`: not known.
     pub server_ns: Option<u64>,
-    /// Of a closed loop.
+    /// What the turns of a closed loop had come to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
 }
@@ -35,7 +35,7 @@ impl TurnBegan {
 pub struct Done {
     /// Calls that ended well.
     pub ok: u64,
-    /// By all calls, as drivers count them.
+    /// Bytes received by all calls, as drivers count them.
     pub bytes_received: u64,
     /// When this turn began.
     pub began_ns: u64,

@@ -27,7 +27,7 @@ const MAX_STAGES: usize = 256;
 /// A run that has ended, in whatever way, with its figures.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Where it was read from, or written to.
+    /// The directory that it was read from, or written to.
     pub dir: PathBuf,
     /// How it ended.
     pub state: State,

@@ -12,7 +12,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// At its planned end.
+    /// Describes a run that reached its planned end.
     pub fn complete() -> Ending {
         Ending {
             state: State::Complete,
@@ -20,7 +20,7 @@ impl Ending {
         }
     }
 
-    /// Before its end, with everything written.
+    /// Describes a run that was ended before, with everything written.
     pub fn aborted(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Aborted,
@@ -28,7 +28,7 @@ impl Ending {
         }
     }
 
-    /// With something missing.
+    /// Describes a run of which something is missing.
     pub fn partial(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Partial,

@@ -16,7 +16,7 @@ use super::SCHEMA_VERSION;
 use super::negotiated::NegotiatedTls;
 use super::shards::ShardFigures;
 
-/// Where a run's figures come from.
+/// The origin of a run's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
@@ -52,26 +52,26 @@ pub enum Loop {
 /// The head of `run.json`. `None`: not known, or doesn't apply.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
-    /// Of the run format.
+    /// The version of the run format.
     pub schema_version: u32,
     /// Measured, or imported.
     pub source: Source,
-    /// The plan's.
+    /// The plan's name.
     pub name: String,
     /// The URL as typed.
     pub target: Option<String>,
-    /// As the plan's call section is named.
+    /// The protocol, as the plan's call section is named.
     pub protocol: Option<String>,
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
-    /// Of the protocol, where calls can be made over several. Left out for others.
+    /// The protocol's version, where calls can be made over several. Left out for others.
     #[serde(
         rename = "http_version",
         default,
         skip_serializing_if = "Option::is_none"
     )]
     pub version: Option<String>,
-    /// As planned.
+    /// The planned security of connections.
     pub security: Option<Security>,
     /// What the TLS handshakes agreed on.
     pub tls: Option<NegotiatedTls>,
@@ -89,11 +89,11 @@ pub struct RunHeader {
     pub connections: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
-    /// After so many calls a connection was replaced, as the plan wants it. Left out where
+    /// Calls after which a connection was replaced, as the plan wants it. Left out where
     /// they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_connection: Option<u32>,
-    /// After so long a connection was replaced, µs. Left out where they are kept.
+    /// Time after which a connection was replaced, µs. Left out where they are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_lifetime_us: Option<u64>,
     /// Calls that were due within so long left together, µs. Left out where each left when it was due.
@@ -108,15 +108,15 @@ pub struct RunHeader {
     pub resume: bool,
     /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
-    /// Of everything random.
+    /// The seed of everything random.
     pub seed: Option<u64>,
-    /// As [`plan_hash`] has it.
+    /// The plan's [`plan_hash`].
     pub plan_hash: Option<String>,
-    /// Of the Plimsoll that measured or imported.
+    /// The version of the Plimsoll that measured or imported.
     pub tool_version: String,
     /// Measured: the first arrival. Imported: when that was done.
     pub started_at: Timestamp,
-    /// The load's.
+    /// The machine that made the load.
     pub machine: Option<Machine>,
     /// Processes that shared the load. Left out where it was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,7 +138,7 @@ pub struct RunHeader {
     /// Process ids of the watched server; left out where none was watched.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub server_pids: Vec<i32>,
-    /// In order, warm-up first.
+    /// The planned stages in order, warm-up first.
     pub planned_stages: Vec<PlannedStage>,
 }
 
@@ -167,13 +167,13 @@ impl PlannedStage {
 /// Facts of the machine that made the load. Its name is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its release, as uname(1) has it.
+    /// The kernel's release, as uname(1) has it.
     pub kernel: Option<String>,
-    /// As /proc/cpuinfo names it.
+    /// The CPU's name in /proc/cpuinfo.
     pub cpu_model: Option<String>,
-    /// That this process may use.
+    /// Cores that this process may use.
     pub cores: Option<u32>,
-    /// All of it.
+    /// The machine's whole memory, bytes.
     pub memory_bytes: Option<u64>,
     /// The frequency governor of the first core.
     pub governor: Option<String>,
@@ -224,7 +224,7 @@ pub struct Conditions {
 }
 
 impl Conditions {
-    /// Of runs on this machine, of these plans.
+    /// Returns the conditions of runs of these plans on this machine.
     pub fn of(plans: &[Plan]) -> Conditions {
         let mut issuing = plans.iter().map(|plan| issuing(plan.load.arrivals));
         let first = issuing.next();

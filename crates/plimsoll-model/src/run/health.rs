@@ -107,7 +107,7 @@ impl ProblemKind {
 /// One thing that a reader of the figures must know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthProblem {
-    /// For programs.
+    /// The kind of problem, for programs.
     pub kind: ProblemKind,
     /// The figures don't describe the target.
     pub invalidates: bool,

@@ -18,18 +18,18 @@ use super::memory::MemoryReading;
 /// it had at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// Busy waiting left out.
+    /// User CPU time, busy waiting left out.
     pub cpu_user_us: u64,
-    /// `None`: not known; another tool measured, and reports user time only.
+    /// System CPU time; `None`: another tool measured, and reports user time only.
     pub cpu_system_us: Option<u64>,
-    /// 0, as the next two: not known.
+    /// Resident memory; 0, as the next two: not known.
     pub rss_bytes: u64,
-    /// Before the first connection; in a run's first interval only.
+    /// Resident memory before the first connection; in a run's first interval only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
     /// Open files and sockets.
     pub descriptors: u64,
-    /// Of all its processes.
+    /// Threads of all its processes.
     pub threads: u64,
 }
 
@@ -57,19 +57,19 @@ impl Resources {
 /// One interval of a run, all workers merged. As JSON, it is a line of `intervals.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct IntervalRecord {
-    /// From 0.
+    /// The interval's number, from 0.
     pub index: u64,
-    /// From the start of the run (the first stage's first arrival).
+    /// Time from the start of the run (the first stage's first arrival).
     #[serde(rename = "start_us", with = "whole_us")]
     pub start_offset: Duration,
-    /// As it really was, not as it was asked for.
+    /// The length as it really was, not as it was asked for.
     #[serde(rename = "length_us", with = "whole_us")]
     pub length: Duration,
-    /// Sent and not ended, at the end of the interval.
+    /// Calls sent and not ended, at the end of the interval.
     pub in_flight: u64,
-    /// Due and not sent, at the end of the interval.
+    /// Calls due and not sent, at the end of the interval.
     pub backlog: u64,
-    /// At the end of the interval.
+    /// Connections open at the end of the interval.
     pub connections_open: u64,
     /// The share of a core that the busiest worker used, busy waiting left out (0–1).
     #[serde(serialize_with = "share")]

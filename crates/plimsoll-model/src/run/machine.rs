@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// The machine in one interval, as far as it concerns the load. Microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineUse {
-    /// So many cores.
+    /// Cores of the machine.
     pub cores: u32,
-    /// That the host took from this machine's cores for others (`steal` of proc_stat(5)), together.
+    /// Time that the host took from this machine's cores for others (`steal` of proc_stat(5)), together.
     pub stolen_us: u64,
-    /// That threads of the load were ready and waited for a core (`schedstat`), together.
+    /// Time that threads of the load were ready and waited for a core (`schedstat`), together.
     pub waited_us: u64,
     /// CPU time of the process that used the most of it, besides the load and the server that is
     /// watched; left out where none used much.
@@ -22,7 +22,7 @@ pub struct MachineUse {
 /// A process that is neither the load nor its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherProcess {
-    /// As the kernel has it, at most 15 bytes.
+    /// The name as the kernel has it, at most 15 bytes.
     pub name: String,
     /// Its process id.
     pub pid: i32,
@@ -31,7 +31,7 @@ pub struct OtherProcess {
 }
 
 impl MachineUse {
-    /// With what another interval saw.
+    /// Adds what another interval saw.
     pub fn add(&mut self, other: &MachineUse) {
         let stolen_us = self.stolen_us + other.stolen_us;
         let used_us = match (&self.busiest, &other.busiest) {
@@ -45,7 +45,7 @@ impl MachineUse {
         }
     }
 
-    /// With what another process of the same load saw in the same interval, in whatever order: of
+    /// Adds what another process of the same load saw in the same interval, in whatever order: of
     /// two that used as much, the one of the larger number stays. On one machine both see the same
     /// time stolen, and the same process at work.
     pub fn beside(&mut self, other: &MachineUse) {

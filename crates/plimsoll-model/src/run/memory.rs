@@ -79,20 +79,20 @@ pub struct MemoryReading {
 /// How much more the kernel has a connection, for the sockets of all ends that are on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelGrowth {
-    /// Of buffers.
+    /// Bytes of TCP buffers.
     pub tcp_buffer_bytes: f64,
-    /// Of slabs.
+    /// Bytes of slabs.
     pub slab_bytes: f64,
 }
 
 /// The difference of two readings, a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemoryGrowth {
-    /// `None`, as the next two: not read at both moments.
+    /// The client's growth; `None`, as the next two: not read at both moments.
     pub client: Option<ProcessGrowth>,
-    /// The watched one.
+    /// The watched server's growth.
     pub server: Option<ProcessGrowth>,
-    /// For the sockets of both ends, where both are on this machine.
+    /// The kernel's growth for the sockets of both ends, where both are on this machine.
     pub kernel: Option<KernelGrowth>,
 }
 
@@ -124,15 +124,15 @@ impl MemoryGrowth {
 /// What connections held, and what that is for one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemorySummary {
-    /// Without connections.
+    /// The reading without connections.
     pub before: MemoryReading,
     /// The first reading with connections.
     pub held: MemoryReading,
     /// The last one: what use of the connections has left behind is in it.
     pub last: MemoryReading,
-    /// From `before` to `held`.
+    /// The growth from `before` to `held`.
     pub per_connection: MemoryGrowth,
-    /// From `before` to `last`.
+    /// The growth from `before` to `last`.
     pub per_connection_last: MemoryGrowth,
 }
 

@@ -28,7 +28,7 @@ pub struct NegotiatedTls {
 }
 
 impl NegotiatedTls {
-    /// With those of another worker or process.
+    /// Adds what another worker or process negotiated.
     #[must_use]
     pub fn with(mut self, other: NegotiatedTls) -> NegotiatedTls {
         for how in other.certificate {
@@ -36,7 +36,7 @@ impl NegotiatedTls {
                 self.certificate.push(how);
             }
         }
-        // Of the same files.
+        // All of them read the same files.
         self.renewed = self.renewed.max(other.renewed);
         for theirs in other.handshakes {
             match self
@@ -63,14 +63,14 @@ impl NegotiatedTls {
 pub struct Handshakes {
     /// How many.
     pub count: u64,
-    /// Of TLS.
+    /// The version of TLS.
     pub version: String,
     /// The cipher suite.
     pub suite: String,
     /// `None` where a resumed session took its keys from the ticket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// By which the server proved that it holds its certificate's key (RFC 8446 §4.4.3). `None`
+    /// The algorithm by which the server proved that it holds its certificate's key (RFC 8446 §4.4.3). `None`
     /// in resumed sessions, as the next three: they show no certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
@@ -83,10 +83,10 @@ pub struct Handshakes {
     /// Their bytes (DER) together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_bytes: Option<u64>,
-    /// From a ticket.
+    /// The sessions were resumed from tickets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
-    /// After a HelloRetryRequest (RFC 8446 §4.1.4).
+    /// The handshakes were made after a HelloRetryRequest (RFC 8446 §4.1.4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retried: bool,
     /// The server took early data (0-RTT).

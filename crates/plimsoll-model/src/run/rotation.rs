@@ -27,21 +27,21 @@ pub struct RotationSummary {
 /// Some of the intervals, together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RotationPart {
-    /// Of all together.
+    /// The length of all together, µs.
     pub length_us: u64,
     /// Calls that ended, ok or not.
     pub calls: u64,
-    /// Of these, those that ended with an error.
+    /// Calls among these that ended with an error.
     pub errors: u64,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures: u64,
-    /// Made, with full or resumed handshakes.
+    /// Connections made, with full or resumed handshakes.
     pub connections: u64,
     /// `None`: none was made.
     pub handshake: Option<TimesSummary>,
-    /// `None` where not known, as the next.
+    /// The client's CPU a call, µs; `None` where not known, as the next.
     pub client_cpu_us_per_call: Option<f64>,
-    /// Of the watched server.
+    /// The watched server's CPU a call, µs.
     pub server_cpu_us_per_call: Option<f64>,
 }
 

@@ -21,7 +21,7 @@ pub enum ShardState {
 /// One shard in `run.json`. Without warm-up, like the run's totals.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ShardFigures {
-    /// From 0.
+    /// The shard's number, from 0.
     pub shard: u32,
     /// How it ended.
     pub state: ShardState,
@@ -34,13 +34,13 @@ pub struct ShardFigures {
     pub ok: u64,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// Due, and never sent.
+    /// Calls that were due, and never sent.
     pub not_started: u64,
     /// Calls that ended, by the time over which they were recorded.
     pub achieved_per_s: Option<f64>,
-    /// `None`, as the next two: too few calls.
+    /// The response time; `None`, as the next two: too few calls.
     pub response_p99_us: Option<f64>,
-    /// From when calls were due to when they were sent.
+    /// Time from when calls were due to when they were sent.
     pub lag_p99_us: Option<f64>,
     /// How late the shard noticed that calls were due.
     pub pacing_p99_us: Option<f64>,
@@ -48,7 +48,7 @@ pub struct ShardFigures {
     pub cores_used: Option<f64>,
     /// The share of a core that its busiest worker used, at most.
     pub busiest_worker_ratio: f64,
-    /// At the end of an interval.
+    /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
     /// The rendezvous store's clock less the shard's, and how far from that it may be.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -64,15 +64,15 @@ impl PhasesSummary {
 /// The messages of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MessagesSummary {
-    /// On calls that ended.
+    /// Messages sent on calls that ended.
     pub sent: u64,
-    /// Whole ones.
+    /// Whole messages that were received.
     pub received: u64,
-    /// Until the last of them had come.
+    /// Messages received a second, until the last of them had come.
     pub received_per_s: Option<f64>,
-    /// From a call's actual send to its first message from the server.
+    /// Time from a call's actual send to its first message from the server.
     pub first_message: Option<TimesSummary>,
-    /// From one message from the server to the next on the same call.
+    /// Time from one message from the server to the next on the same call.
     pub inter_message: Option<TimesSummary>,
 }
 
@@ -123,13 +123,13 @@ impl MeasuresSummary {
 /// How often one outcome happened.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
-    /// Of the outcome.
+    /// The outcome's code.
     pub code: String,
     /// Calls, or connections.
     pub count: u64,
     /// Whose failure: client, link or target.
     pub blame: String,
-    /// For people.
+    /// An explanation for people.
     pub explanation: String,
 }
 
@@ -157,7 +157,7 @@ impl ErrorSummary {
 pub struct AddressSummary {
     /// IP address and port, or socket.
     pub address: String,
-    /// Of calls and connections.
+    /// The counts of calls and connections.
     #[serde(flatten)]
     pub counts: AddressCounts,
 }
@@ -181,20 +181,20 @@ impl AddressSummary {
 /// What one end used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
-    /// Busy waiting left out.
+    /// User CPU time, busy waiting left out.
     pub cpu_user_us: f64,
-    /// `None`: not known, in runs of other tools.
+    /// System CPU time; `None`: not known, in runs of other tools.
     pub cpu_system_us: Option<f64>,
     /// `None` where no call ended, or not all of the CPU is known.
     pub cpu_us_per_call: Option<f64>,
-    /// 0, as the next two: not known.
+    /// Resident memory; 0, as the next two: not known.
     pub rss_bytes_max: u64,
-    /// Before the first connection.
+    /// Resident memory before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
     /// Open files and sockets.
     pub descriptors_max: u64,
-    /// Of all its processes.
+    /// The most threads that all its processes had.
     pub threads_max: u64,
 }
 
@@ -208,24 +208,24 @@ pub struct StageSummary {
     /// How long calls were started, or where no end was planned how long they ran;
     /// `None`: not known.
     pub elapsed_us: Option<u64>,
-    /// From the beginning to the end of the last call, and `elapsed_us` at least: what rates
+    /// Time from the beginning to the end of the last call, and `elapsed_us` at least: what rates
     /// of messages, tokens and sessions refer to.
     pub lasted_us: Option<u64>,
     /// Arrivals whose time had come.
     pub due: u64,
     /// Calls that ended ok.
     pub ok: u64,
-    /// Those that were given up are none.
+    /// Calls that ended with an error; those that were given up did not.
     pub errors: u64,
-    /// Sent, and given up because the run ended.
+    /// Calls that were sent, and given up because the run ended.
     pub cut_off: u64,
     /// Answers that came after their call's deadline; these calls are errors.
     pub late: u64,
-    /// Due, and never sent.
+    /// Calls that were due, and never sent.
     pub not_started: u64,
     /// Errors that were never sent, since their deadline passed first.
     pub expired_unsent: u64,
-    /// Left out where there are none, like the next.
+    /// Calls that waited for a free stream; left out where there are none, like the next.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
     /// Calls that found no connection up.
@@ -241,52 +241,52 @@ pub struct StageSummary {
     pub bytes_sent: u64,
     /// The same of answers.
     pub bytes_received: u64,
-    /// Made with a full handshake, or without TLS.
+    /// Connections made with a full handshake, or without TLS.
     pub connections_full: u64,
-    /// Made with a resumed session.
+    /// Connections made with a resumed session.
     pub connections_resumed: u64,
-    /// Of both, those after a HelloRetryRequest; left out where there are none.
+    /// Connections among both that met a HelloRetryRequest; left out where there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
-    /// Shared ones that were up and were lost.
+    /// Shared connections that were up and were lost.
     pub connections_lost: u64,
-    /// Left out where there are none.
+    /// Shared connections that the peer ended before they carried a call; left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_unused: Option<u64>,
-    /// At the end of an interval.
+    /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
-    /// The most frequent first, as in the next two.
+    /// Errors, the most frequent first, as in the next two.
     pub errors_by_code: Vec<ErrorSummary>,
-    /// Left out where there are none.
+    /// Calls that were given up; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut_off_by_code: Vec<ErrorSummary>,
     /// Attempts at a connection that failed, apart from calls.
     pub connect_failures_by_code: Vec<ErrorSummary>,
-    /// Where the target has several.
+    /// The counts of each address, where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<AddressSummary>,
-    /// From when calls were due to their end; `None`, as below: nothing was recorded.
+    /// Time from when calls were due to their end; `None`, as below: nothing was recorded.
     pub response: Option<TimesSummary>,
-    /// From the actual send to the end.
+    /// Time from the actual send to the end.
     pub service: Option<TimesSummary>,
-    /// From the actual send to the first byte of the answer.
+    /// Time from the actual send to the first byte of the answer.
     pub first_byte: Option<TimesSummary>,
     /// Response times of calls that did not end ok.
     pub failed: Option<TimesSummary>,
-    /// From when calls were due to their actual send.
+    /// Time from when calls were due to their actual send.
     pub lag: Option<TimesSummary>,
     /// How late the generator noticed that calls were due.
     pub pacing: Option<TimesSummary>,
-    /// Of the connections made in the stage.
+    /// The phases of the connections made in the stage.
     pub phases: Option<PhasesSummary>,
-    /// Of streams.
+    /// The messages of streams.
     pub messages: Option<MessagesSummary>,
     /// What the protocol measures besides its calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measures: Option<MeasuresSummary>,
-    /// `None`: not known.
+    /// What the client used; `None`: not known.
     pub client: Option<ResourcesSummary>,
-    /// `None`: not watched.
+    /// What the watched server used; `None`: not watched.
     pub server: Option<ResourcesSummary>,
 }
 
@@ -371,13 +371,13 @@ impl Health {
 /// All figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Summary {
-    /// From the first arrival to the end of the last interval; `None`: not known.
+    /// Time from the first arrival to the end of the last interval; `None`: not known.
     pub elapsed_us: Option<u64>,
     /// All stages together that are not warm-up.
     pub total: StageSummary,
-    /// In the plan's order, warm-up included.
+    /// The stages in the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
-    /// The first few distinct ones of each outcome.
+    /// The first few distinct details of each outcome.
     pub details: Vec<Detail>,
     /// The slowest first, warm-up left out; left out where requests carried no trace ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -155,7 +155,7 @@ impl RunWriter {
         &self.dir
     }
 
-    /// As far as it is known.
+    /// Returns the header, as far as it is known.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
@@ -171,7 +171,7 @@ impl RunWriter {
 
     /// What the TLS handshakes agreed on.
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
-        // Of one that was not checked a note would be too little.
+        // A note would be too little for a certificate that was not checked.
         let unusual = tls.certificate.iter();
         let taken = unusual.filter(|how| **how != CertificateTaken::Unchecked);
         let taken = taken.map(|how| format!("the server's certificate {}", how.sentence()));
@@ -182,7 +182,7 @@ impl RunWriter {
                 tls.renewed
             ));
         }
-        // Where servers had a choice: what they chose.
+        // Servers that had a choice are noted with what they chose.
         let mut chosen: Vec<&str> = tls
             .handshakes
             .iter()

@@ -71,7 +71,7 @@ impl Deal {
         u64::from(self.turns.calls)
     }
 
-    /// Of the load.
+    /// Returns how many arrivals of a round are the load's own.
     fn own_per_round(&self) -> u64 {
         self.calls() * u64::from(self.turns.share)
     }

@@ -39,12 +39,12 @@ pub enum Limit {
     NotReached,
 }
 
-/// Where the latency begins to climb.
+/// The point from which the latency climbs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Arrivals a second.
     pub rate_per_s: f64,
-    /// The p99 there.
+    /// The p99 there, µs.
     pub p99_us: f64,
 }
 
@@ -79,7 +79,7 @@ pub fn finding(goal: &Goal, trials: &[Trial]) -> Finding {
     found(goal, trials, Estimate::of(goal, trials).as_ref())
 }
 
-/// As [`finding`], with the estimate of these trials.
+/// Returns what [`finding`] does, given the estimate of these trials.
 pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Finding {
     let (line_per_s, confirmed) = line(trials, estimate);
     let lowest = |ends: &dyn Fn(&Trial) -> bool| {

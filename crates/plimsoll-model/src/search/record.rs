@@ -16,13 +16,13 @@ pub const FILE: &str = "search.json";
 /// A search, as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
-    /// Of the run format.
+    /// The version of the run format.
     pub schema_version: u32,
-    /// Of the plan.
+    /// The plan's name.
     pub name: String,
     /// The URL as typed.
     pub target: String,
-    /// Of the Plimsoll that measured.
+    /// The version of the Plimsoll that measured.
     pub tool_version: String,
     /// When the first trial began.
     pub started_at: Timestamp,
@@ -35,7 +35,7 @@ pub struct SearchRecord {
     pub implied_errors_share: Option<f64>,
     /// What was searched for, and how carefully.
     pub goal: Goal,
-    /// In the order in which they were made.
+    /// The trials in the order in which they were made.
     pub trials: Vec<Trial>,
     /// `None`: the search has not ended, or was killed.
     pub finding: Option<Finding>,

@@ -7,13 +7,13 @@ use super::Order;
 use super::mixing::{GOLDEN, mix};
 use super::traces::TraceIds;
 
-/// Apart from the slots of fields.
+/// The slot that rows are chosen by, apart from those of fields.
 const ROW_SLOT: u32 = u32::MAX;
 
 /// What the values of all calls of a run are chosen by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
-    /// Of the plan's seed.
+    /// A number mixed from the plan's seed.
     seed: u64,
     clients: u64,
     /// Calls that a client makes before the next client has its turn.
@@ -66,12 +66,12 @@ impl Variation {
         self
     }
 
-    /// Of the rows.
+    /// Returns the order of the rows.
     pub fn order(&self) -> Order {
         self.order
     }
 
-    /// Rows there are; 1 where there are none.
+    /// Returns how many rows there are; 1 where there are none.
     pub fn rows(&self) -> u64 {
         self.rows
     }

@@ -46,7 +46,7 @@ impl Column {
         &self.values[row]
     }
 
-    /// In the order of the rows.
+    /// Returns the values in the order of the rows.
     pub fn values(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|value| &**value)
     }

@@ -35,7 +35,7 @@ impl TraceIds {
         }
     }
 
-    /// Of the call with this number.
+    /// Returns the trace id of the call with this number.
     #[inline]
     pub fn trace(&self, number: u64) -> TraceId {
         let low = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN)));

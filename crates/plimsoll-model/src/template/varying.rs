@@ -31,7 +31,7 @@ pub struct Varying {
 pub struct VaryingMetadata {
     /// What values are chosen by.
     pub variation: Variation,
-    /// At least one.
+    /// The entries that vary, at least one.
     pub fields: Vec<MetadataField>,
 }
 
@@ -39,7 +39,7 @@ pub struct VaryingMetadata {
 /// ASCII without blanks at its ends, or base64 where the name ends in `-bin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataField {
-    /// In lower case.
+    /// The name in lower case.
     pub name: String,
     /// The value as it was given.
     pub typed: String,
@@ -48,7 +48,7 @@ pub struct MetadataField {
 }
 
 impl VaryingMetadata {
-    /// As [`trace_ids`].
+    /// Returns the [`trace_ids`] that its fields carry.
     pub fn trace_ids(&self) -> Option<TraceIds> {
         trace_ids(&self.variation, &self.fields)
     }

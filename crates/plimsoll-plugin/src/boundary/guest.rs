@@ -56,7 +56,7 @@ pub enum Decoded {
     Malformed,
 }
 
-/// Where a frame is written to.
+/// The room that a frame is written to.
 #[derive(Debug)]
 pub struct Out<'a> {
     room: &'a mut [u8],

@@ -47,7 +47,7 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// Of a bus without a server.
+    /// Returns the channels of a bus without a server.
     pub(super) fn within_process() -> Channels {
         Channels {
             at_once: true,

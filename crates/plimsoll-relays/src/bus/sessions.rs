@@ -84,9 +84,9 @@ pub enum Part {
 /// Which way a channel goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To the client.
+    /// Messages go to the client.
     Down,
-    /// From the client.
+    /// Messages come from the client.
     Up,
 }
 

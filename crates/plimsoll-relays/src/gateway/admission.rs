@@ -15,7 +15,7 @@ pub(super) struct Admission<'a> {
     pub(super) resume: Option<Resume>,
 }
 
-/// Where the client is, by its query.
+/// The client's position in the session, as its query gives it.
 #[derive(Clone, Copy)]
 pub(super) struct Resume {
     pub(super) after: u64,

@@ -71,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// As [`Answer::refusal`], where something else was asked for.
+    /// Returns [`Answer::refusal`] as an error, for callers that return something else.
     pub(super) fn refuse<T>(status: u16, reason: &'static str, text: &str) -> Result<T, Answer> {
         Err(Answer::refusal(status, reason, text))
     }

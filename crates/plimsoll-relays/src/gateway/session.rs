@@ -153,9 +153,9 @@ struct Socket {
     reader: Reader,
     deflate: Option<Deflate>,
     delivery: Delivery,
-    /// The same, as far as the frames were handed to the system.
+    /// The same position, as far as the frames were handed to the system.
     written_up_to: Delivery,
-    /// Of that, what the bus knows.
+    /// The last such position that the bus knows; `None`: it knows none.
     noted: Option<Reached>,
     /// The log was lost: what comes first is the beginning.
     joins_late: bool,
@@ -578,7 +578,7 @@ impl Socket {
 }
 
 enum Ended {
-    /// With this code; what remains is to answer.
+    /// The client sent Close with this code, which is still to be answered.
     ByClient(u16),
     Lost,
 }

@@ -305,9 +305,9 @@ impl Posted {
     }
 }
 
-/// Hears the client of a run.
+/// A subscription to what the client of a run sends.
 struct Cancelling {
-    /// For the run's end.
+    /// Becomes true when the client cancels the run.
     asked: watch::Receiver<bool>,
     _listening: Listening,
 }

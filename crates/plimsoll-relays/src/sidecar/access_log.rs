@@ -47,11 +47,11 @@ pub(super) struct Line {
     pub(super) bytes_down: u64,
 }
 
-/// Where workers put their lines.
+/// The channel that workers send their lines into.
 #[derive(Clone, Debug)]
 pub(super) struct AccessLog(SyncSender<Line>);
 
-/// A log, and who writes it.
+/// A log, and the thread that writes it.
 type Opened = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {

@@ -7,7 +7,7 @@ use plimsoll_engine::keyed::Keyed;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Manner;
 
-/// Whom the answer goes to.
+/// A call in flight, and whom its answer goes to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     /// The token of the downstream connection.
@@ -17,7 +17,7 @@ pub(super) struct Call {
     pub(super) manner: Manner,
     pub(super) began: Time,
     pub(super) deadline: Time,
-    /// Of the request.
+    /// Bytes of the request.
     pub(super) bytes: u32,
 }
 

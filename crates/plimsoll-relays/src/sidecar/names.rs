@@ -144,7 +144,7 @@ pub(super) struct Upstreams {
     route: String,
     upstreams: Vec<Upstream>,
     failures: Counter,
-    /// Of each.
+    /// What is known of each of `upstreams`, in the same order.
     known: Mutex<Vec<Known>>,
     /// Moves with every change.
     version: AtomicU64,
@@ -170,7 +170,7 @@ impl Upstreams {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Where the route's connections may go.
+    /// Returns the places that the route's connections may go to.
     pub(super) fn places(&self) -> Vec<Place> {
         let known = self.known();
         let upstreams = self.upstreams.iter().zip(known.iter());

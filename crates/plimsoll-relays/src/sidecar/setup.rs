@@ -23,9 +23,9 @@ use crate::metrics::Latencies;
 
 const BACKLOG: u16 = 4096;
 
-/// Where one worker takes a route's connections.
+/// The socket at which one worker accepts a route's connections.
 pub(super) struct Listener {
-    /// Of the first worker's Unix socket, which the others share; before the socket itself, so
+    /// The file of the first worker's Unix socket, which the others share; it precedes the socket, so
     /// that it is removed first.
     _file: Option<SocketFile>,
     pub(super) socket: TcpListener,
@@ -183,7 +183,7 @@ fn not_open(route: &Running, e: &io::Error) -> SidecarError {
     SidecarError::at(format!("route {name}: listening on {address}"), problem)
 }
 
-/// Of a protocol whose calls are frames.
+/// Opens the route's codec; `None`: its protocol's calls are not frames.
 fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
     let Carriage::Frames { open, .. } = route.protocol.carriage else {
         return Ok(None);

@@ -64,7 +64,7 @@ struct Made {
     config: Config,
     /// The last second, since 1970, in which the whole chain that is shown is valid.
     not_after: Option<u64>,
-    /// Of the other sides' certificates.
+    /// What was learned of the other sides' certificates.
     learned: Arc<Learned>,
 }
 

@@ -49,7 +49,7 @@ use troubles::Peer;
 
 const TICK: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
-/// For TCP and TLS together, either side.
+/// Time that TCP and TLS may take together, on either side.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Unsent bytes for a connection beyond which its sources are not read, and below which
 /// they are read again.
@@ -61,11 +61,11 @@ const LISTENER: u64 = 1 << 63;
 
 /// What a connection is for.
 enum Role {
-    /// From a client, with calls that share it; how many of its calls wait for an answer.
+    /// A client's, with calls that share it; `in_flight` of them wait for an answer.
     Down { in_flight: usize },
-    /// To an upstream, with calls that share it.
+    /// An upstream's, with calls that share it.
     Up {
-        /// Of its frames.
+        /// The number of the layout that its frames have.
         layout: usize,
         calls: Calls,
         /// The heartbeat on its way: its id, and when its answer is missed.
@@ -118,21 +118,21 @@ struct Connection {
     /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
     /// them before its answers have gone.
     owed: usize,
-    /// Of a frame that is too long: so many bytes that come are left out.
+    /// Bytes still to come of a frame that is too long; they are dropped.
     skip: usize,
-    /// Of a client: bytes of requests that wait on purpose.
+    /// Bytes of a client's requests that are delayed on purpose.
     delayed: usize,
-    /// Of a client: whether its calls share connections upstream with those of others.
+    /// Whether a client's calls share connections upstream with those of others.
     isolation: Isolation,
     /// The other side has sent all it will.
     ended: bool,
-    /// To be sent the end once all is sent.
+    /// The end is to be sent once all else is.
     finishing: bool,
     finished: bool,
     dirty: bool,
 }
 
-/// By their tokens.
+/// The worker's connections by their tokens.
 type Connections = Keyed<Box<Connection>>;
 
 /// A frame whose connection is shared by calls.
@@ -152,14 +152,14 @@ enum Taken {
     Held,
 }
 
-/// Where the next call goes.
+/// The upstream that the next call goes to, or why there is none.
 enum Found {
     Upstream(u64),
     /// Connections are being made, and there is none yet.
     Connecting,
     /// Each connection has to send first what it was given.
     Choked,
-    /// Nowhere, and the sidecar answers itself.
+    /// The call can go nowhere, and the sidecar answers it.
     Refused(Why),
 }
 

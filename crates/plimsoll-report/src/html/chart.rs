@@ -14,7 +14,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// For screens as wide as a desk's.
+    /// Returns a frame for screens as wide as a desk's.
     pub(super) const fn wide(height: f64) -> Frame {
         Frame {
             width: 1000.0,
@@ -26,7 +26,7 @@ impl Frame {
         }
     }
 
-    /// For screens as narrow as a phone's.
+    /// Returns a frame for screens as narrow as a phone's.
     pub(super) const fn narrow(height: f64) -> Frame {
         Frame {
             width: 340.0,
@@ -64,7 +64,7 @@ impl Frame {
     }
 }
 
-/// From values to places.
+/// A mapping from values to positions in a picture.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,

@@ -44,7 +44,7 @@ impl Kind {
 /// One line of the folder.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// As it stands in addresses.
+    /// The id that stands in the item's address.
     pub id: String,
     /// What the directory holds.
     pub kind: Kind,
@@ -298,7 +298,7 @@ fn draw(frame: &Frame, past: &[&Item]) -> Markup {
     let high = known().fold(0.0, f64::max);
     let x = Scale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
     let y = Scale::log(low, high, frame.y_end(), frame.top);
-    // As many dates as there is room for.
+    // The axis shows as many dates as there is room for.
     let every = past.len().div_ceil(frame.pick(8, 3));
     let dates: Vec<Mark> = past
         .iter()

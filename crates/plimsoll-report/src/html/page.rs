@@ -62,7 +62,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Of a run.
+    /// Returns the facts of a run.
     pub(super) fn of(run: &Run) -> Facts {
         let h = &run.header;
         let how = facts::how(h);
@@ -81,7 +81,7 @@ impl Facts {
         }
     }
 
-    /// Of a ladder, or of a sweep.
+    /// Returns the facts of a ladder or a sweep.
     pub(super) fn of_ladder(target: Option<&str>, record: &LadderRecord) -> Facts {
         let (conditions, began) = (record.conditions.as_ref(), record.started_at);
         let mut facts = Facts::of_record(target, began, conditions, &record.tool_version);
@@ -90,7 +90,7 @@ impl Facts {
         facts
     }
 
-    /// Of several runs under one head.
+    /// Returns the facts of several runs under one head.
     pub(super) fn of_record(
         target: Option<&str>,
         began: Timestamp,

@@ -27,7 +27,7 @@ struct Measure {
     axis: &'static str,
     of: Of,
     show: Show,
-    /// On the axis.
+    /// Writes a figure at a tick of the axis.
     tick: Show,
 }
 

@@ -85,7 +85,7 @@ impl Timeline {
         }
     }
 
-    /// At most `most` columns.
+    /// Returns at most `most` columns, each merged from as many neighbours.
     pub(super) fn columns(&self, most: usize) -> Vec<Column> {
         merged(&self.columns, self.columns.len().div_ceil(most).max(1))
     }

@@ -276,12 +276,12 @@ impl MetricsRequest {
         }
     }
 
-    /// In the protobuf encoding.
+    /// Encodes the request in protobuf.
     pub fn to_protobuf(&self) -> Vec<u8> {
         self.encode_to_vec()
     }
 
-    /// In protobuf's JSON mapping.
+    /// Encodes the request in protobuf's JSON mapping.
     pub fn to_json(&self) -> Vec<u8> {
         // Writing to memory does not fail.
         serde_json::to_vec(self).unwrap_or_default()

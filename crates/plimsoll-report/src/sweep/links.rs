@@ -64,7 +64,7 @@ impl Used {
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) suite: Option<String>,
-    /// Of a file, in bytes.
+    /// Bytes of a file.
     pub(crate) size: Option<u64>,
     pub(crate) mode: Mode,
     /// The axes that are none of these three: `group X25519`.
@@ -82,11 +82,11 @@ pub(crate) struct Link {
     pub(crate) turns: usize,
     /// Turns whose last call ended in another link's.
     pub(crate) overran: usize,
-    /// Fetched, a second.
+    /// Files fetched a second.
     pub(crate) files: Option<Figure>,
-    /// A second.
+    /// Bytes of files received a second.
     pub(crate) speed: Option<Figure>,
-    /// Of the client's CPU, what cryptography alone takes (0–1).
+    /// Share of the client's CPU that cryptography alone takes (0–1).
     pub(crate) client_share: Option<Figure>,
     /// The same of the server's.
     pub(crate) server_share: Option<Figure>,

@@ -12,11 +12,11 @@ use super::links::{Link, Mode, links};
 pub struct Metric {
     /// `tls_client_aes-128-gcm-sha256-1k`
     pub scenario: String,
-    /// With `Reuse` for resumed sessions.
+    /// The metric's name, which begins with `Reuse` for resumed sessions.
     pub name: &'static str,
-    /// As the table has it.
+    /// The unit's name in the table.
     pub unit: &'static str,
-    /// In that unit.
+    /// The value in that unit.
     pub value: f64,
 }
 

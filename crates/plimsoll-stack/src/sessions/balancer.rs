@@ -8,11 +8,11 @@ const TEMPLATE: &str = include_str!("haproxy.cfg");
 pub struct Balancer {
     /// Connections from clients at once that it has to allow.
     pub connections: u64,
-    /// Where it takes requests to the API.
+    /// The address at which it takes requests to the API.
     pub api: String,
-    /// Where it takes WebSockets.
+    /// The address at which it takes WebSockets.
     pub sockets: String,
-    /// Where it shows its statistics.
+    /// The address at which it shows its statistics.
     pub stats: String,
     /// Requests to the API go to one after another.
     pub backends: Vec<String>,

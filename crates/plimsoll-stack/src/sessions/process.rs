@@ -19,17 +19,17 @@ const END_LIMIT: Duration = Duration::from_secs(15);
 /// A process of a stack.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// Once in a stack: `redis`, `backend-1`, …
+    /// A name that is unique in the stack: `redis`, `backend-1`, …
     pub name: String,
     /// Another process may have it by now: see [`Process::is_alive`].
     pub pid: i32,
     /// Clock ticks after boot at which it began (proc(5), `starttime`).
     began_ticks: u64,
-    /// Where it listens.
+    /// The address at which it listens.
     pub address: SocketAddr,
     /// What it prints.
     pub log: PathBuf,
-    /// In the process that started it, so that its end can be taken note of.
+    /// The child, in the process that started it only, so that its end can be taken note of.
     #[serde(skip)]
     child: Option<Child>,
 }

@@ -12,15 +12,15 @@ const USUAL_FIELDS: usize = 128;
 /// Bytes of the shortest field, `a:` and the end of its line.
 const MIN_FIELD_SIZE: usize = 3;
 
-/// Where a head's fields are put, so that reading one allocates nothing.
+/// Space for a head's fields, so that reading one allocates nothing.
 pub struct FieldSpace<'b> {
     usual: [MaybeUninit<Header<'b>>; USUAL_FIELDS],
-    /// Of an answer with more fields than that.
+    /// Space for an answer with more fields than that.
     large: Vec<MaybeUninit<Header<'b>>>,
 }
 
 impl FieldSpace<'_> {
-    /// Room for 128 fields; an answer takes more where it needs it.
+    /// Makes room for 128 fields; an answer takes more where it needs it.
     pub fn new() -> Self {
         FieldSpace {
             usual: [const { MaybeUninit::uninit() }; USUAL_FIELDS],
@@ -38,11 +38,11 @@ impl Default for FieldSpace<'_> {
 /// How a body is delimited (RFC 9112, 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// By its length. Bytes.
+    /// The body has so many bytes.
     Length(u64),
-    /// As chunks, each with its length (RFC 9112, 7.1).
+    /// The body comes in chunks, each with its length (RFC 9112, 7.1).
     Chunked,
-    /// By the end of the connection. Answers only.
+    /// The body ends with the connection; answers only.
     UntilClose,
 }
 
@@ -93,7 +93,7 @@ pub struct RequestHead<'h, 'b> {
     pub body: Framing,
     /// The client wants no further answer over this connection (RFC 9112, 9.3).
     pub closes: bool,
-    /// In the order that they were sent.
+    /// The fields in the order in which they were sent.
     pub fields: Fields<'h, 'b>,
 }
 
@@ -133,17 +133,17 @@ impl<'h, 'b> RequestHead<'h, 'b> {
 /// An answer's head.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
-    /// Of three digits (RFC 9110, 15).
+    /// The status code, of three digits (RFC 9110, 15).
     pub status: u16,
     /// Empty where the server sent none.
     pub reason: &'b str,
     /// Bytes of the head.
     pub size: usize,
-    /// Of an answer to another method than HEAD.
+    /// How the body is delimited, unless the method was HEAD.
     pub body: Framing,
     /// The server closes the connection behind this answer (RFC 9112, 9.3).
     pub closes: bool,
-    /// In the order that they were sent.
+    /// The fields in the order in which they were sent.
     pub fields: Fields<'h, 'b>,
 }
 

@@ -5,7 +5,7 @@ use super::{Body, Heads, Http1Error};
 /// An answer that has come whole. Its body went to the sink of [`Responses::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Of three digits (RFC 9110, 15).
+    /// The status code, of three digits (RFC 9110, 15).
     pub status: u16,
     /// Empty where the server sent none.
     pub reason: String,

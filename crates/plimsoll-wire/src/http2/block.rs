@@ -17,7 +17,7 @@ pub struct HeaderBlock {
 }
 
 impl HeaderBlock {
-    /// Of HEADERS, or PUSH_PROMISE.
+    /// Begins a block with the fragment of HEADERS or PUSH_PROMISE.
     pub fn new(first: Piece<'_>) -> HeaderBlock {
         HeaderBlock {
             stream: first.stream,

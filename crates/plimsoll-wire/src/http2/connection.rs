@@ -56,7 +56,7 @@ pub enum Control<'a> {
         last_stream: u32,
         /// Why.
         code: ErrorCode,
-        /// For people.
+        /// Diagnostic data, meant for people.
         debug: &'a [u8],
     },
     /// The answer to a PING.
@@ -68,13 +68,13 @@ pub enum Control<'a> {
 pub enum Closed {
     /// This end reset it, or lets it be: what comes was under way.
     Reset,
-    /// By RST_STREAM: the peer sends nothing on it any more.
+    /// The peer has sent RST_STREAM, and sends nothing on it any more.
     ResetByPeer,
     /// The peer has ended it, this end has not.
     HalfEnded,
-    /// By both ends.
+    /// Both ends have ended it.
     Ended,
-    /// The user does not remember.
+    /// The user does not remember it.
     Forgotten,
 }
 
@@ -113,9 +113,9 @@ pub struct Connection<P> {
     initial_window: u32,
     max_streams: u32,
     receive_window: ReceiveWindow,
-    /// Of the peer's last GOAWAY.
+    /// The last stream that the peer's last GOAWAY names.
     last_stream: u32,
-    /// Of ours.
+    /// The last stream that we took, as our GOAWAY names it; `None`: none names it yet.
     last_taken: Option<u32>,
     /// The highest stream that was reset here: frames on it, and on those below that are forgotten, may
     /// be under way.

@@ -81,9 +81,9 @@ impl FrameHead {
 pub struct Piece<'a> {
     /// 0 in no frame that is right.
     pub stream: u32,
-    /// Without padding.
+    /// The payload without padding.
     pub bytes: &'a [u8],
-    /// With padding, as flow control counts.
+    /// Bytes of the payload with padding, as flow control counts them.
     pub length: u32,
     /// Nothing comes after it.
     pub end_stream: bool,
@@ -105,7 +105,7 @@ impl std::fmt::Debug for FrameHead {
 pub enum Frame<'a> {
     /// Flow control counts the payload with its padding: [`FrameHead::length`].
     Data {
-        /// Without padding.
+        /// The payload without padding.
         data: &'a [u8],
         /// Nothing comes after it.
         end_stream: bool,
@@ -139,7 +139,7 @@ pub enum Frame<'a> {
         /// The last of its block.
         end_headers: bool,
     },
-    /// To be answered with its data.
+    /// A PING, which is to be answered with its data.
     Ping {
         /// The sender's own.
         data: [u8; 8],
@@ -155,7 +155,7 @@ pub enum Frame<'a> {
         last_stream: u32,
         /// Why.
         code: ErrorCode,
-        /// For people.
+        /// Diagnostic data, meant for people.
         debug: &'a [u8],
     },
     /// More may be sent.

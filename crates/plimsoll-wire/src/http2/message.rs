@@ -43,7 +43,7 @@ pub struct MessageCheck {
     problem: Option<&'static str>,
     method: Method,
     path: Path,
-    /// Of `http` or `https`; empty: another scheme.
+    /// The default port of `http` or `https`; empty: the scheme is another.
     default_port: &'static [u8],
     is_authority_empty: bool,
     status: u16,

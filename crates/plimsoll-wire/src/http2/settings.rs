@@ -9,9 +9,9 @@ pub mod setting {
         HEADER_TABLE_SIZE = 0x1;
         /// 0: the sender takes no PUSH_PROMISE.
         ENABLE_PUSH = 0x2;
-        /// What the peer may have open at once.
+        /// Streams that the peer may have open at once.
         MAX_CONCURRENT_STREAMS = 0x3;
-        /// Of every stream. Bytes.
+        /// The window that every stream begins with. Bytes.
         INITIAL_WINDOW_SIZE = 0x4;
         /// The longest payload that the sender takes. Bytes.
         MAX_FRAME_SIZE = 0x5;

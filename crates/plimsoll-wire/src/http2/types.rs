@@ -28,14 +28,14 @@ pub mod kind {
 
 /// Frame flags (RFC 9113, 6).
 pub mod flags {
-    /// Of SETTINGS and PING: the answer to one.
+    /// SETTINGS and PING: the frame answers one.
     pub const ACK: u8 = 0x1;
-    /// Of DATA and HEADERS: the last frame on its stream.
+    /// DATA and HEADERS: the frame is the last one on its stream.
     pub const END_STREAM: u8 = 0x1;
-    /// Of HEADERS, PUSH_PROMISE and CONTINUATION: the last of its block.
+    /// HEADERS, PUSH_PROMISE and CONTINUATION: the frame is the last one of its block.
     pub const END_HEADERS: u8 = 0x4;
-    /// Of DATA, HEADERS and PUSH_PROMISE: begins with the length of its padding.
+    /// DATA, HEADERS and PUSH_PROMISE: the payload begins with the length of its padding.
     pub const PADDED: u8 = 0x8;
-    /// Of HEADERS: has five bytes of priority.
+    /// HEADERS: the payload has five bytes of priority.
     pub const PRIORITY: u8 = 0x20;
 }

@@ -16,7 +16,7 @@ pub enum Opcode {
     Binary = 2,
     /// The sender sends nothing after it.
     Close = 8,
-    /// To be answered with its payload.
+    /// A ping, which is to be answered with its payload.
     Ping = 9,
     /// The answer to a ping, or a sign of life.
     Pong = 10,

@@ -16,9 +16,9 @@ pub use reader::{Message, Reader, Role};
 /// The peer broke the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What to close with.
+    /// The close code to send.
     pub code: u16,
-    /// At most 123 bytes, for the Close frame.
+    /// The text of the Close frame, at most 123 bytes.
     pub reason: &'static str,
 }
 

@@ -26,9 +26,9 @@ pub enum Message<'a> {
     Text(&'a str),
     /// Any octets.
     Binary(&'a [u8]),
-    /// To be answered with a pong of the same payload.
+    /// A ping, which is to be answered with a pong of the same payload.
     Ping(&'a [u8]),
-    /// Of a ping, or unasked.
+    /// A pong: the answer to a ping, or one that was not asked for.
     Pong(&'a [u8]),
     /// The peer sends nothing more.
     Close {

@@ -13,7 +13,7 @@ use crate::run::machine::{Cause, MachineUse};
 /// What the intervals showed of the generator and its machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// In which calls ran that count.
+    /// Intervals in which calls ran that count.
     pub intervals: u64,
     /// Those before the last one in which a worker was above [`BUSY_RATIO`].
     busy_intervals: u64,
@@ -21,11 +21,11 @@ pub struct Observed {
     pub busiest_ratio: f64,
     /// Intervals at least a quarter longer than asked.
     pub stalled_intervals: u64,
-    /// Asked for is [`INTERVAL`].
+    /// The length of the longest interval; asked for is [`INTERVAL`].
     pub longest_interval: Duration,
-    /// Of all intervals together, and how long those were whose machine is known.
+    /// The machine in all intervals together.
     pub machine: MachineUse,
-    /// Zero: the machine is not known.
+    /// The length of those intervals whose machine is known, together; zero: there are none.
     pub watched: Duration,
     /// Intervals in which no call succeeded, and connections failed.
     pub gone_intervals: u64,

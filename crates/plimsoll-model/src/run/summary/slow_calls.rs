@@ -9,19 +9,19 @@ use crate::template::TraceId;
 /// One of the slowest calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowCallSummary {
-    /// From when it was due to its end.
+    /// Time from when it was due to its end.
     pub response_us: f64,
-    /// From its actual send to its end.
+    /// Time from its actual send to its end.
     pub service_us: f64,
-    /// From the beginning of the run to when it was due.
+    /// Time from the beginning of the run to when it was due.
     pub due_us: f64,
     /// The outcome.
     pub code: &'static str,
-    /// Numbered over all processes and shards.
+    /// The worker's number over all processes and shards.
     pub worker: u32,
-    /// By the worker's own numbers; `None`: not known.
+    /// The worker's number of the connection; `None`: not known.
     pub connection: Option<u32>,
-    /// As its request carried it.
+    /// The trace id that its request carried.
     pub trace_id: TraceId,
 }
 

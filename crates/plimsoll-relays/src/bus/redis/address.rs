@@ -32,7 +32,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 #[derive(Clone)]
 pub struct RedisAddress {
     place: Place,
-    /// Of the servers; Sentinels have none.
+    /// Credentials, database and protocol for the servers; Sentinels are given none.
     settings: RedisConnectionInfo,
     tls: bool,
     certificates: Option<TlsCertificates>,
@@ -49,11 +49,11 @@ enum Place {
 }
 
 impl RedisAddress {
-    /// With certificates in PEM: of those who sign the servers' (the system's without), and of
+    /// Adds certificates in PEM: those that sign the servers' (default: the system's), and that of
     /// this client, with its key.
     ///
     /// # Errors
-    /// Where they can't be used, or the address is not one of TLS.
+    /// The certificates can't be used, or the address is not one of TLS.
     pub fn with_certificates(
         mut self,
         authorities: Option<Vec<u8>>,
@@ -280,7 +280,7 @@ fn host_and_port(node: &str, default_port: u16) -> Result<(&str, u16), String> {
     }
 }
 
-/// Of `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, in which `%` escapes as in any URL.
+/// Reads `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, in which `%` escapes as in any URL.
 fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
     let settings = match credentials {
         None => RedisConnectionInfo::default(),
@@ -295,7 +295,7 @@ fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
     Ok(settings.set_protocol(ProtocolVersion::RESP3))
 }
 
-/// As the client library has it: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
+/// Reads the client library's URL of a socket: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
 fn socket(url: &str) -> Result<RedisAddress, String> {
     // The library's error may quote the password.
     let info = url.into_connection_info();

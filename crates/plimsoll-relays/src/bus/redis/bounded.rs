@@ -25,7 +25,7 @@ pub(super) struct Replies {
     bulk: u64,
     /// Values that are to come until the reply is whole.
     values: u64,
-    /// Of the reply.
+    /// Bytes of the reply so far; those of a bulk string count once its length is known.
     taken: u64,
     counted: u64,
 }

@@ -25,7 +25,7 @@ pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Default)]
 pub(super) struct Batch {
     commands: Pipeline,
-    /// Where each belongs, in a cluster.
+    /// The route of each command in a cluster.
     routes: Vec<Route>,
     pub(super) bytes: usize,
 }

@@ -26,14 +26,14 @@ const TAKE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
 /// A run that another instance is to carry on after the last frame that its log has.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
-    /// Whose run it is.
+    /// The session that the run belongs to.
     pub(crate) session: String,
-    /// Of its answer, in all.
+    /// Tokens of the whole answer.
     pub(crate) tokens: usize,
-    /// As the run was begun.
+    /// The session's position when the run began.
     #[serde(flatten)]
     pub(crate) begun: Reached,
-    /// What its lock holds until it is taken.
+    /// The value of the run's lock until an instance takes the run.
     name: String,
 }
 

@@ -7,7 +7,7 @@ use plimsoll_wire::http2::write;
 
 use super::{Fields, Queue};
 
-/// Where a call goes at the moment.
+/// A direction within a call: to the upstream, or to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Up,
@@ -60,10 +60,10 @@ pub(crate) struct Exchange {
     pub(crate) code: Option<u32>,
     /// The sidecar answered it.
     pub(crate) by_sidecar: bool,
-    /// Of data.
+    /// Bytes of data that have come from the client; the next: from the upstream.
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
-    /// What `content-length` says of them; `None`: nothing.
+    /// The value of `content-length` on either side; `None`: there is none.
     pub(crate) length_up: Option<u64>,
     pub(crate) length_down: Option<u64>,
 }

@@ -99,7 +99,7 @@ impl Fields {
         })
     }
 
-    /// Where the protocol has none of its own.
+    /// Returns the HTTP status where the protocol has no status of its own.
     fn http_status(&self) -> Option<&[u8]> {
         self.find(b":status")
             .filter(|_| !self.metadata.are_of_protocol())

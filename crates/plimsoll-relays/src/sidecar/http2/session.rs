@@ -176,7 +176,7 @@ impl Session {
     pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: End) {
         let entry = Stream {
             key,
-            // At most 2³¹−1.
+            // The initial window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
             receive_window: ReceiveWindow::new(STREAM_WINDOW),
             ended: ended.0,

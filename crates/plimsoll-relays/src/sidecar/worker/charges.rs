@@ -20,7 +20,7 @@ use super::super::calls::Call;
 use super::{Connection, Found, Role, Worker};
 
 const COUNTED_FOR: Duration = Duration::from_secs(1);
-/// In [`COUNTED_FOR`], of one address.
+/// Calls held against one address within [`COUNTED_FOR`] before it no longer shares connections upstream.
 const MAX_SHARED: u32 = 20;
 const APART_FOR: Duration = Duration::from_secs(10);
 const MAX_ADDRESSES: usize = 4096;
@@ -51,7 +51,7 @@ pub(super) struct Charges {
     departed: VecDeque<(u64, Account)>,
 }
 
-/// Of a client's connection: whether its calls share connections upstream with those of others.
+/// The isolation of a client's connection: whether its calls share connections upstream with those of others.
 #[derive(Default)]
 pub(super) struct Isolation {
     /// They share none until then.

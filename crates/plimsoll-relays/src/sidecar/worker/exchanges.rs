@@ -37,7 +37,7 @@ fn verdict(why: Why) -> Verdict {
         ),
         Why::Fault => ("503", "sidecar: a fault on purpose (fault.abort_share)"),
         Why::Timeout => ("504", "sidecar: the call's time has passed"),
-        // Of frames: streams are of any length.
+        // Only frames can be too long: streams are of any length.
         Why::TooLong => ("502", "sidecar: longer than max_frame"),
         Why::BadAnswer => ("502", "sidecar: the upstream's answer breaks HTTP/2"),
     };

@@ -22,11 +22,11 @@ pub(super) enum Fate {
     Fails,
 }
 
-/// What waits.
+/// A frame, call or client that is delayed.
 pub(super) enum Waiting {
-    /// Of a client whose calls share its connection.
+    /// A frame of a client whose calls share its connection.
     Frame(Late),
-    /// Over HTTP/2, by its key.
+    /// A call over HTTP/2, by its key.
     Exchange(u64),
     /// A client whose bytes are passed on, and its route.
     Pipe(u64, usize),

@@ -33,7 +33,7 @@ pub(super) struct Http2 {
     pub(super) bare: VecDeque<u64>,
     /// When the answer to a PING must have come.
     pub(super) beat_until: Time,
-    /// Of a connection upstream: what is still to be reset there.
+    /// What is still to be reset on a connection upstream.
     pub(super) resets: Resets,
     /// Of a connection upstream that carries one client's calls: that client's connection.
     pub(super) owner: Option<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Http2 {
 }
 
 impl Http2 {
-    /// As of [`Session::new`].
+    /// Returns a connection without calls; `side` is as in [`Session::new`].
     pub(super) fn new(side: Side) -> Http2 {
         Http2 {
             session: Session::new(side),

@@ -18,10 +18,10 @@ use super::{LISTENER, Role, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
-    /// Of the upstreams, as this worker knows them.
+    /// The version of the upstreams that this worker knows; 0: none yet.
     pub(super) version: u64,
     pub(super) endpoints: Vec<Endpoint>,
-    /// Whose turn it is where connections are not shared.
+    /// The endpoint whose turn it is where connections are not shared.
     pub(super) next_endpoint: usize,
     /// Layouts of frames that calls came in since the last tick, a bit each.
     pub(super) called: u8,

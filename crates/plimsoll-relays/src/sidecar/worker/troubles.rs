@@ -155,7 +155,7 @@ impl Worker {
         self.warn(route, Trouble::Garbage, what, now);
     }
 
-    /// As [`Worker::report_garbage`], of a connection in the table.
+    /// Calls [`Worker::report_garbage`] for a connection in the table.
     pub(super) fn report_garbage_of(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
         if let Some(connection) = self.live(token) {
             let (route, peer) = (connection.route, Peer::of(connection));

@@ -163,7 +163,7 @@ impl Worker {
         let endpoint = &self.routes[route].endpoints[number];
         count(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
-        // Of all workers, one logs it.
+        // Only one of all workers logs it.
         if endpoint.counters.down.set(0) == 1 {
             let address = endpoint.address();
             let name = &self.routes[route].setup.route.name;
