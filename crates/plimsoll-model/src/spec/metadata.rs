@@ -236,9 +236,13 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
             .ok_or_else(|| {
                 let is_name = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
                 let begins = variable.starts_with(|c: char| !c.is_ascii_digit());
-                if begins && variable.bytes().all(is_name) { format!("the environment variable {variable} is not set") } else { format!(
+                if begins && variable.bytes().all(is_name) {
+                    format!("the environment variable {variable} is not set")
+                } else {
+                    format!(
                         "`${variable}` names an environment variable, and none can have that name: put the value into one, such as $VALUE"
-                    ) }
+                    )
+                }
             })?,
         MetadataSpec::File(path) => surroundings
             .read(path)
