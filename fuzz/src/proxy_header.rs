@@ -25,7 +25,11 @@ fn verdict(bytes: &[u8]) -> Option<(usize, Result<Header, ProxyError>)> {
 /// `wire` is a header of `client`, whatever follows it.
 fn names(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
     let size = wire.len();
-    let expected = if size <= MAX_HEADER { Ok(Header { client, size }) } else { Err(ProxyError::TooLong(MAX_HEADER)) };
+    let expected = if size <= MAX_HEADER {
+        Ok(Header { client, size })
+    } else {
+        Err(ProxyError::TooLong(MAX_HEADER))
+    };
     let (read, verdict) = verdict(&[wire, followed_by].concat()).expect("a verdict");
     assert!(read <= size);
     assert_eq!(verdict, expected);

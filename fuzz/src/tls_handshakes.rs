@@ -52,7 +52,11 @@ fuzz_target!(|input: &[u8]| {
     let settings = "the settings make sense";
     let resume = what & 4 != 0;
     let clients = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
-        let client = if resume && whose != Whose::Lean { setup.resuming_client(whose) } else { setup.client(whose) };
+        let client = if resume && whose != Whose::Lean {
+            setup.resuming_client(whose)
+        } else {
+            setup.client(whose)
+        };
         if resume {
             let whole = [
                 Choices::fixed(1 << 14, 1 << 20),
