@@ -61,7 +61,7 @@ pub struct Slice {
     /// Left out where the server was not started afresh for the slice, or connections are few.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
-    /// From a connection's beginning to when it could carry a call; left out where none was made.
+    /// Median time until a connection could carry a call; left out where none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_p50_us: Option<f64>,
     /// What TCP carried; left out where it was not counted.
@@ -351,7 +351,7 @@ pub struct Skipped {
 /// What one rung adds to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Added {
-    /// With its interval, in the metric's unit: clearly more or less.
+    /// Clearly more or less: the difference with its interval, in the metric's unit.
     Clear(Paired),
     /// The interval holds zero.
     NoneSeen(Paired),
@@ -509,7 +509,7 @@ pub fn fewest_rounds(rungs: usize) -> usize {
     rounds_for(rungs, IN_SLICES)
 }
 
-/// As many metrics as a ladder of slices states.
+/// Metrics that a ladder of slices states.
 const IN_SLICES: usize = 6;
 
 /// The rounds that so many rungs need to claim a difference of each of so many metrics.

@@ -22,7 +22,7 @@ pub struct LanesRecord {
     pub name: String,
     /// The version of the Plimsoll that measured.
     pub tool_version: String,
-    /// When the lanes began together.
+    /// The time at which the lanes began together.
     pub started_at: Timestamp,
     /// The lanes in the order of their names.
     pub lanes: Vec<LaneRecord>,

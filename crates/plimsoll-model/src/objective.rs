@@ -35,7 +35,7 @@ pub struct Judged {
     pub verdict: Verdict,
     /// And, where it is inconclusive, why.
     pub measured: String,
-    /// For a time, the [instrument interval](crate::instrument) that it was judged by, µs; `None` where failures decide,
+    /// The [instrument interval](crate::instrument) that a time was judged by, µs; `None` where failures decide,
     /// too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrument_us: Option<[f64; 2]>,

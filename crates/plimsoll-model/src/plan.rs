@@ -300,11 +300,11 @@ pub struct Turns {
     pub share: u32,
     /// Arrivals a turn. At least one.
     pub calls: u32,
-    /// Of the orders. The same for all of them.
+    /// The seed of the orders, the same for all of them.
     pub seed: u64,
     /// The CPU clocks of both ends are read when a turn begins.
     pub read_cpu: bool,
-    /// Of a closed loop, whose turns are of time: from one's beginning to the next one's, whoever's that is.
+    /// Time from the beginning of a closed loop's turn to that of the next one, whoever's that is.
     /// `None`: turns are of arrivals.
     pub slot: Option<Duration>,
 }

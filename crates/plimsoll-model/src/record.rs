@@ -38,10 +38,10 @@ pub use turns::{Done, TurnBegan};
 pub struct StageRecord {
     /// Arrivals whose time had come.
     pub due: u64,
-    /// Due, and given up: the run ended before they were sent, or the generator came to them
+    /// Calls due and given up: the run ended before they were sent, or the generator came to them
     /// after their deadline.
     pub not_started: u64,
-    /// Of the `DEADLINE_EXCEEDED` ones: not sent, since the deadline passed while they waited for
+    /// `DEADLINE_EXCEEDED` calls that were not sent: the deadline passed while they waited for
     /// a connection or a stream.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expired_unsent: u64,
@@ -61,14 +61,14 @@ pub struct StageRecord {
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
     pub connections_resumed: u64,
-    /// Of those with a full handshake, where sessions are resumed: a worker's first, which
+    /// Connections with a full handshake, where sessions are resumed, that are a worker's first, which
     /// can't have had a ticket.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_first: u64,
-    /// Of both kinds, those whose server asked for another `ClientHello` (HelloRetryRequest).
+    /// Connections of both kinds whose server asked for another `ClientHello` (HelloRetryRequest).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
-    /// Of both kinds, those that met a certificate that no earlier one had: a server's that was not
+    /// Connections of both kinds that met a certificate that no earlier one had: a server's that was not
     /// seen before in the run, or the client's, read again because it was replaced on disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub certificates_replaced: u64,
@@ -94,34 +94,34 @@ pub struct StageRecord {
     /// `None` until a message of a stream is counted.
     #[serde(flatten)]
     pub messages: Option<MessageCounts>,
-    /// From the arrival to the end; calls that ended ok.
+    /// Time from the arrival to the end; calls that ended ok.
     #[serde(skip)]
     pub response: Times,
     /// The least that `response` can have been, had the generator sent the call when it was due and read its answer when
     /// it came; calls that ended ok, in loads whose workers know when bytes reached this host.
     #[serde(skip)]
     pub response_low: Times,
-    /// From the actual send to the end; calls that ended ok.
+    /// Time from the actual send to the end; calls that ended ok.
     #[serde(skip)]
     pub service: Times,
-    /// From the actual send to the first byte of the answer; calls that ended ok.
+    /// Time from the actual send to the first byte of the answer; calls that ended ok.
     #[serde(skip)]
     pub first_byte: Times,
-    /// From the arrival to the end; calls that did not end ok.
+    /// Time from the arrival to the end; calls that did not end ok.
     #[serde(skip)]
     pub failed: Times,
-    /// From the arrival to the actual send (cold calls: to the beginning of the
+    /// Time from the arrival to the actual send (cold calls: to the beginning of the
     /// connection); all calls.
     #[serde(skip)]
     pub lag: Times,
-    /// From the arrival to its being noticed: the generator's own share of the lag.
+    /// Time from the arrival to its being noticed: the generator's own share of the lag.
     #[serde(skip)]
     pub pacing: Times,
-    /// For every call that was under way, or due, while the generator stood still or worked off
+    /// Times of every call that was in flight, or due, while the generator stood still or worked off
     /// what that left behind: by how much, at most, that can have lengthened its times.
     #[serde(skip)]
     pub delayed: Times,
-    /// Of the calls that the end of the run cut off, in flight or before: from the arrival to
+    /// Times of the calls that the end of the run cut off, in flight or before: from the arrival to
     /// there.
     #[serde(skip)]
     pub cut_off: Times,
@@ -346,7 +346,7 @@ impl StageRecord {
 /// of `requests.jsonl.zst`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// When it was due, sent and ended, and how.
+    /// The times at which it was due, sent and ended, and how it ended.
     #[serde(flatten)]
     pub sample: Sample,
     /// The phases of the call's own connection; `None` where connections are shared.
@@ -381,7 +381,7 @@ impl RequestRecord {
 /// What one worker, or several merged, recorded in one stretch of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// By the plan's stages; `None` where nothing was recorded.
+    /// Records by the plan's stages; `None` where nothing was recorded.
     pub stages: Vec<Option<Box<StageRecord>>>,
     /// Texts of failures: the first few distinct ones of an outcome.
     pub details: Vec<Detail>,

@@ -15,7 +15,7 @@ use crate::{ConnectPhases, Outcome, Sample, Time};
 /// What carried the request of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// By the worker's own numbers; `None`: it is gone.
+    /// The worker's number of the connection; `None`: it is gone.
     pub connection: Option<u32>,
     /// The number that the request's trace ids are made of.
     pub traced_as: u64,
@@ -26,7 +26,7 @@ pub struct Carried {
 struct Traces {
     ids: TraceIds,
     worker: u32,
-    /// The run's.
+    /// The run's start.
     start: Time,
 }
 

@@ -14,17 +14,17 @@ pub struct Sample {
     /// How it ended.
     #[serde(rename = "code")]
     pub outcome: Outcome,
-    /// When it was due: the intended send time. In a closed loop, when it was sent.
+    /// The intended send time, at which it was due. In a closed loop, when it was sent.
     #[serde(rename = "arrival_ns")]
     pub arrival: Time,
-    /// When it was handed to the connection: for a call with a connection of its own, after
+    /// The time at which it was handed to the connection: for a call with a connection of its own, after
     /// the phases of making it.
     #[serde(rename = "sent_ns")]
     pub sent: Time,
-    /// When the first byte of its answer arrived; equal to `done` where none did.
+    /// The time at which its answer's first byte arrived; equal to `done` where none did.
     #[serde(rename = "first_byte_ns")]
     pub first_byte: Time,
-    /// When it ended.
+    /// The time at which it ended.
     #[serde(rename = "done_ns")]
     pub done: Time,
     /// Bytes of the protocol's messages, without framing, TLS or TCP.

@@ -35,7 +35,7 @@ pub struct Arrival {
     pub stage: u8,
 }
 
-/// Where one stage lies. Nanoseconds since the schedule's start.
+/// The bounds of one stage. Nanoseconds since the schedule's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageBounds {
     /// Inclusive.
@@ -85,7 +85,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// When the integral of the rate reaches `arrivals`. Nanoseconds since the schedule's start.
+    /// Returns when the integral of the rate reaches `arrivals`. Nanoseconds since the schedule's start.
     #[inline]
     fn at(&self, arrivals: f64) -> u64 {
         // For whole numbers below 2^32 the product is exact: 10^9 = 5^9 · 2^9 and 5^9 needs 21 bits.

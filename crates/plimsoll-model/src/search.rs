@@ -41,7 +41,7 @@ named! {
         /// Find the neighbourhood: double, halve.
         #[default]
         Probe "probe",
-        /// To find which side of the line a rate is on, or to measure what the target carries.
+        /// Find which side of the line a rate is on, or measure what the target carries.
         Narrow "narrow",
         /// Hold the winner to its promise for longer.
         Confirm "confirm",

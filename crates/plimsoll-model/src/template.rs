@@ -43,7 +43,7 @@ pub enum Source {
     Message,
     /// A random UUID (RFC 9562, version 4).
     Uuid,
-    /// When the call is made.
+    /// The time at which the call is made.
     Now(Unit),
     /// A number, drawn for each call.
     Random(Random),

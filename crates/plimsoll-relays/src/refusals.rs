@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// By class: how many that the log does not have yet. A class that was quiet for a while is
+/// Refusals of each class that the log does not have yet. A class that was quiet for a while is
 /// logged anew.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);

@@ -226,7 +226,7 @@ const BOTH: &[Metric] = &[
     ("success", Unit::Share, |s| s.success_share),
 ];
 
-/// Where one side knows no more of its CPU.
+/// The metric where one side knows no more of its CPU than the user time.
 const USER_CPU: Metric = cost("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)

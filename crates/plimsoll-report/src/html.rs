@@ -72,7 +72,7 @@ impl View {
         })
     }
 
-    /// With what was added to the server's own `delay`, where that is known.
+    /// Shows what was added to the server's own `delay`, where that is known.
     pub fn over(self, delay: Option<Duration>) -> View {
         View {
             overhead_over: delay,

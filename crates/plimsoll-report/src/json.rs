@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::overhead::overhead;
 use crate::sweep;
 
-/// Of the document; greater whenever a key changes its meaning or its place.
+/// The document's version, greater whenever a key changes its meaning or its place.
 const VERSION: u32 = 1;
 
 /// Runs, in their order.

@@ -30,7 +30,7 @@ pub struct Ongoing {
 }
 
 impl Ongoing {
-    /// Before the first interval.
+    /// Begins before the first interval.
     pub fn new(name: &str, target: &str, began_unix_ns: u64) -> Ongoing {
         Ongoing {
             name: name.to_owned(),

@@ -52,7 +52,7 @@ pub fn headline(record: &SearchRecord) -> String {
     }
 }
 
-/// Where the line lies, how sure that is, and what lies above it.
+/// Explains where the line lies, how sure that is, and what lies above it.
 pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {

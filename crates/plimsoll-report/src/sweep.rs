@@ -95,7 +95,7 @@ fn link(link: &Link) -> Value {
     })
 }
 
-/// With the interval behind it, where there is one.
+/// Writes a figure with its interval behind it, where there is one.
 pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
     let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()

@@ -137,7 +137,7 @@ fn shown(
     }
 }
 
-/// Before the figures: that the load was another than was asked for, or ended early.
+/// Warns before the figures that the load was another than was asked for, or ended early.
 fn whole(out: &mut String, run: &Run, options: &Options) {
     if let Some(title) = invalid(run) {
         let problems = run.summary.health.problems.iter();

@@ -79,7 +79,7 @@ impl FromStr for Leaf {
     }
 }
 
-/// When certificates are valid.
+/// The time in which certificates are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// They are valid from now on, for so many days.

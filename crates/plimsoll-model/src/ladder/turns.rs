@@ -39,7 +39,7 @@ use sittings::mean;
 /// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
 pub const CALLS: u32 = 20;
 
-/// Of these, the first that do not count: they find a server asleep and caches cold.
+/// Calls that begin a turn and do not count: they find a server asleep and caches cold.
 pub const LEFT_OUT: u32 = 2;
 
 /// What turns are compared by.
@@ -57,7 +57,7 @@ pub struct TurnsRecord {
     pub calls: u32,
     /// The first calls of each turn that do not count.
     pub left_out: u32,
-    /// In which every rung had its turn, and most of its calls ended well.
+    /// Rounds in which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
     /// In as many, each with servers that were started afresh; 1: differences are those of the processes that
     /// were measured.
@@ -70,7 +70,7 @@ pub struct TurnsRecord {
     /// taken for a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
-    /// Of every rung to the one below it and to the first.
+    /// The differences of every rung to the one below it and to the first.
     pub differences: Vec<Difference>,
 }
 
@@ -114,7 +114,7 @@ pub struct Measured {
 struct Used {
     client_ns: u64,
     server_ns: Option<u64>,
-    /// Of a closed loop: its calls that ended well, the bytes that it received, and how long it was.
+    /// A closed loop's calls that ended well, the bytes that it received, and how long it was.
     done: Option<(u64, u64, u64)>,
 }
 

@@ -17,7 +17,7 @@ use crate::record::{LONGEST_NS, StageRecord, Times};
 /// What holds for the run that is judged, besides its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Circumstances {
-    /// After which a call fails.
+    /// The time after which a call fails.
     pub deadline: Option<Duration>,
     /// Descriptors or ports ran out: calls waited because the generator had none to give.
     pub short: bool,
@@ -32,7 +32,7 @@ pub struct Circumstances {
 pub(super) struct Failed {
     /// The target's, or the link's.
     pub(super) sure: u64,
-    /// Of a time that was up: a late generator can be the cause.
+    /// Calls whose time was up: a late generator can be the cause.
     pub(super) timeouts: u64,
     /// This process's own.
     pub(super) ours: u64,

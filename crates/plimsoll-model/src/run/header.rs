@@ -352,7 +352,7 @@ impl RunHeader {
         self.load_loop == Some(Loop::Open)
     }
 
-    /// Where the stage begins and, where planned, ends, from the start of the run.
+    /// Returns when the stage begins and, where planned, ends, from the start of the run.
     pub fn span(&self, stage: u8) -> (Duration, Option<Duration>) {
         let mut begin = Duration::ZERO;
         for (i, planned) in self.planned_stages.iter().enumerate() {
@@ -364,7 +364,7 @@ impl RunHeader {
         (begin, None)
     }
 
-    /// Where each stage ends, from the start of the run; `None`: when the plan's calls are made.
+    /// Returns when each stage ends, from the start of the run; `None`: when the plan's calls are made.
     pub(super) fn stage_ends(&self) -> impl Iterator<Item = Option<Duration>> {
         let mut begin = Duration::ZERO;
         self.planned_stages.iter().map(move |planned| {

@@ -84,7 +84,7 @@ pub struct IntervalRecord {
     /// Readings of memory up to the interval's end, where the protocol asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryReading>,
-    /// By stage; only stages in which something was recorded.
+    /// Records by stage, of the stages in which something was recorded.
     #[serde(with = "stages")]
     pub stages: Vec<(u8, StageRecord)>,
     /// Texts of failures in this interval.
@@ -223,7 +223,7 @@ impl IntervalRecord {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }
 
-    /// From the start of the run to the end of the interval.
+    /// Returns the time from the start of the run to the end of the interval.
     pub fn end_offset(&self) -> Duration {
         self.start_offset + self.length
     }

@@ -51,7 +51,7 @@ pub struct KernelMemory {
     pub slab_bytes: u64,
 }
 
-/// When a reading was taken.
+/// The moment at which a reading was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
@@ -64,7 +64,7 @@ pub enum Moment {
 /// Both ends and the kernel at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReading {
-    /// Before or with connections.
+    /// The moment of the reading, before or with connections.
     pub moment: Moment,
     /// Open connections.
     pub connections: u64,

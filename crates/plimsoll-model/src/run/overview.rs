@@ -21,7 +21,7 @@ pub struct RunOverview {
     pub state: State,
     /// The plan's name.
     pub name: String,
-    /// When the first connection was made.
+    /// The time at which the first connection was made.
     pub started_at: Timestamp,
     /// What is called.
     pub call: Option<String>,

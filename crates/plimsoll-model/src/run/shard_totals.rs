@@ -14,14 +14,14 @@ use super::shards::{ShardFigures, ShardState};
 /// A shard's intervals, added up.
 #[derive(Clone, Debug, Default)]
 pub struct ShardTotals {
-    /// Of the stages that count; with the times that the figures need, and no others.
+    /// The record of the stages that count, with the times that the figures need, and no others.
     record: StageRecord,
     observed: Observed,
     lasted: Duration,
     cpu_us: u64,
     cpu_known: bool,
     connections_open_max: u64,
-    /// Over all stages.
+    /// The count check over all stages.
     check: CountCheck,
 }
 

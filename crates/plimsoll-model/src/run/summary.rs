@@ -388,7 +388,7 @@ pub struct Summary {
     /// What it cost that certificates were replaced; left out where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSummary>,
-    /// Over all stages, warm-up included.
+    /// The count check over all stages, warm-up included.
     pub count_check: CountCheck,
     /// Whether the figures can be relied on.
     pub health: Health,

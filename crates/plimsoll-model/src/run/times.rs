@@ -129,7 +129,7 @@ impl TimesSummary {
         })
     }
 
-    /// With instrument intervals, where it is known how late calls were. `None` where nothing was recorded.
+    /// Adds instrument intervals, where it is known how late calls were. `None` where nothing was recorded.
     pub fn within(times: &Times, lateness: Option<&Lateness>) -> Option<TimesSummary> {
         let low_ends = lateness.map(|late| LowEnds::of(times, late));
         TimesSummary::of(times).map(|summary| summary.with(low_ends))

@@ -23,7 +23,7 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
 pub(super) struct Deal {
     turns: Turns,
     round: u64,
-    /// Where the load's own turns are in that round, from the first.
+    /// The places of the load's own turns in that round, from the first.
     places: Vec<u64>,
 }
 
@@ -80,7 +80,7 @@ impl Deal {
         self.calls() * u64::from(self.turns.of)
     }
 
-    /// Where the load's own arrival `own` is in the schedule.
+    /// Returns the number in the schedule of the load's own arrival `own`.
     #[inline]
     pub(super) fn shared(&mut self, own: u64) -> u64 {
         let calls = self.calls();

@@ -55,7 +55,7 @@ struct Evidence {
     /// Its queue grew; and it met the objectives all the same.
     grew: bool,
     only_grew: bool,
-    /// Of the queue from its first reading, in parts of the rate, where it measures the capacity.
+    /// The queue's growth from its first reading, in parts of the rate, where it measures the capacity.
     growth: Option<f64>,
     first: f64,
     /// Variance of what was carried within the trial, in parts of the rate.
@@ -69,7 +69,7 @@ struct Evidence {
 struct Cell {
     from: f64,
     to: f64,
-    /// As the capacity that is the line, and as a line below the capacity.
+    /// The weight as the capacity that is the line; the next: as a line below the capacity.
     capacity: f64,
     below: f64,
     /// How well it explains what was carried.
@@ -92,9 +92,9 @@ impl Cell {
 
 /// The probability of every rate to be the line.
 pub(super) struct Estimate {
-    /// In the order of their rates. Weights add up to 1.
+    /// The cells in the order of their rates; their weights add up to 1.
     cells: Vec<Cell>,
-    /// Of the target from trial to trial, in parts of the rate.
+    /// The target's spread from trial to trial, in parts of the rate.
     spread: f64,
     dispersion: f64,
     /// Growth that is within the precision, in parts of the rate.
@@ -108,7 +108,7 @@ impl Estimate {
         Estimate::made(goal, trials, false)
     }
 
-    /// As [`Estimate::of`], where trials count though longer ones contradict them.
+    /// Returns [`Estimate::of`] with trials that count though longer ones contradict them.
     pub(super) fn with_outlasted(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
         Estimate::made(goal, trials, true)
     }

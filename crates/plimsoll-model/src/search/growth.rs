@@ -36,7 +36,7 @@ pub struct Growth {
     pub per_s: f64,
     /// Its standard error, calls a second.
     pub error_per_s: f64,
-    /// From how many increments, of about a second each.
+    /// Increments that it was estimated from, of about a second each.
     pub increments: u32,
     /// Calls at the first reading.
     #[serde(default)]
@@ -44,7 +44,7 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// From the calls in flight and due at the ends of `intervals` of a run, from the end of its
+    /// Estimates it from the calls in flight and due at the ends of a run's `intervals`, from the end of its
     /// warm-up to the end of its load (both from the start of the run). `None`: fewer than three
     /// readings.
     pub fn of(intervals: &[IntervalRecord], warmup: Duration, end: Duration) -> Option<Growth> {

@@ -24,7 +24,7 @@ pub struct SearchRecord {
     pub target: String,
     /// The version of the Plimsoll that measured.
     pub tool_version: String,
-    /// When the first trial began.
+    /// The time at which the first trial began.
     pub started_at: Timestamp,
     /// Left out by versions that did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -44,7 +44,7 @@ impl Variation {
             in_a_row: 1,
             rows: rows.max(1) as u64,
             order,
-            // Of a plan; a load has its own, and so has what is asked before it.
+            // These ids are a plan's; a load has its own, and so has what is asked before it.
             traces: TraceIds::new(mix(seed), seed),
         }
     }

@@ -28,7 +28,7 @@ named! {
 /// The values of one column, as text.
 #[derive(PartialEq, Eq)]
 pub struct Column {
-    /// As the file has it; `row` of whole rows.
+    /// The name in the file; `row` of whole rows.
     pub name: String,
     values: Box<[Box<str>]>,
 }
@@ -63,7 +63,7 @@ impl Column {
 pub struct Rows {
     file: String,
     columns: Vec<Arc<Column>>,
-    /// By column: the first line that does not have exactly one value for it.
+    /// The first line of each column that does not have exactly one value for it.
     defects: Vec<Option<Defect>>,
     /// Each row's JSON.
     whole: OnceLock<Arc<Column>>,

@@ -84,7 +84,7 @@ impl Functions {
         })
     }
 
-    /// Of a plugin that is part of this program.
+    /// Reads the functions of a plugin that is part of this program.
     pub(crate) fn of(table: &'static Table) -> Result<Functions, LoadError> {
         // SAFETY: a reference is a table, and this one stays.
         let read = unsafe { Functions::read(table) };

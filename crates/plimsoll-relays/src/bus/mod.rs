@@ -205,7 +205,7 @@ impl Bus {
         }
     }
 
-    /// At most [`HISTORY_PAGE`] frames of the session's log from `position` on (0: the
+    /// Returns at most [`HISTORY_PAGE`] frames of the session's log from `position` on (0: the
     /// first one).
     ///
     /// # Errors

@@ -59,13 +59,13 @@ pub struct GatewayOptions {
     /// catches up. Answers to what it sends may be as much; then it is not read, and after
     /// `ping_timeout` closed with 1008. Bytes.
     pub max_queue: usize,
-    /// From accept to the end of the request's head.
+    /// Time from accept to the end of the request's head.
     pub request_timeout: Duration,
     /// Agree to compress messages (RFC 7692) with clients that offer it.
     pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Proxies,
-    /// After the signal to stop, the gateway serves on for this long, while `/ready` and `/health`
+    /// Time that the gateway serves on after the signal to stop, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
     /// Send back what comes, to any client, on any path: for conformance suites.
@@ -300,7 +300,7 @@ async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Asker, answer: &An
 #[derive(Default)]
 struct Registry(Mutex<Sockets>);
 
-/// By session: the generation of its socket, and where its frames go.
+/// The generation of each session's socket, and the mailbox that its frames go to.
 type Sockets = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
 
 impl Registry {

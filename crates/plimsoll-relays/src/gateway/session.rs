@@ -172,14 +172,14 @@ struct Socket {
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
-    /// Of these, at most so many answer what the client sent.
+    /// Bytes of these, at most, that answer what the client sent.
     owed: usize,
     /// The client took nothing more when it was last written to.
     blocked: bool,
     /// Records of what was written wait for the socket.
     sealed: bool,
     needs_log: bool,
-    /// When the client was last heard of.
+    /// The time at which the client was last heard of.
     heard: Instant,
     /// The code that the session is to be closed with.
     closing: Option<(u16, &'static str)>,

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep};
 use super::{Llm, Reason, metrics};
 use crate::asker::Asker;
 
-/// From the end of one request to the end of the next one's head; over HTTP/2 from the last frame to
+/// Time from the end of one request to the end of the next one's head; over HTTP/2 from the last frame to
 /// a ping. Longer than balancers keep connections that they don't use.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
 /// A connection that was just made when the service closed may still bring its request.

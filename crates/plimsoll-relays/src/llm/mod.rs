@@ -39,7 +39,7 @@ pub use metrics::LlmStats;
 
 /// The longest body of a request. Bytes.
 const MAX_BODY: usize = 2 << 20;
-/// After the drain time: what others may take over takes no longer.
+/// Time that a hand-over to others may take after the drain time.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(3);
 
 /// The answer unless another is asked for: 18 tokens.
@@ -49,7 +49,7 @@ pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line 
 /// How the model answers.
 #[derive(Clone, Debug)]
 pub struct LlmOptions {
-    /// From one token to the next, and before the first.
+    /// Time from one token to the next, and before the first.
     pub token_delay: Duration,
     /// Each delay varies evenly by at most this much, either way.
     pub jitter: Duration,
@@ -61,12 +61,12 @@ pub struct LlmOptions {
     pub slots: Option<usize>,
     /// Runs of sessions have somebody to send their tokens to.
     pub has_sessions: bool,
-    /// From accept to the end of the first request's head, and from any head to the end of its
+    /// Time from accept to the end of the first request's head, and from any head to the end of its
     /// body.
     pub request_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Proxies,
-    /// After the signal to stop, the service serves on for this long, while `/ready` and `/health`
+    /// Time that the service serves on after the signal to stop, while `/ready` and `/health`
     /// answer 503: balancers have to notice before clients do.
     pub lame_duck: Duration,
 }

@@ -191,7 +191,7 @@ async fn stream(
 struct Pace {
     running: Running,
     halt: watch::Receiver<bool>,
-    /// Of those that may go on at once, from before the first token on.
+    /// The slot that it holds from before the first token on, where they are limited.
     slot: Option<OwnedSemaphorePermit>,
     begun: Option<Instant>,
     next: usize,

@@ -55,7 +55,7 @@ pub(super) struct AccessLog(SyncSender<Line>);
 type Opened = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {
-    /// Of a file that asks for one, or for none, and the thread that writes until every clone is gone.
+    /// Opens the log that a file asks for, if any, and starts the thread that writes until every clone is gone.
     /// `-`: standard output. A file is appended to.
     ///
     /// # Errors

@@ -264,7 +264,7 @@ impl Sidecar {
             .collect()
     }
 
-    /// Where the admin page is served, with the port that it was given; `None`: nowhere.
+    /// Returns the address of the admin page, with the port that it was given; `None`: it is not served.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }

@@ -61,7 +61,7 @@ pub(super) struct Setup {
 #[derive(Clone)]
 pub(super) struct Running {
     pub(super) route: Route,
-    /// Where it listens, with the port that it was given.
+    /// The address at which it listens, with the port that it was given.
     pub(super) address: Address,
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) counters: Counters,

@@ -114,7 +114,7 @@ struct Connection {
     held: bool,
     /// Since when, or [`Time::NEVER`].
     held_since: Time,
-    /// To an upstream: of the unsent bytes, at most so many answer what it sent itself
+    /// Unsent bytes to an upstream, at most, that answer what it sent itself
     /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
     /// them before its answers have gone.
     owed: usize,
@@ -277,7 +277,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Where what changes is put, while the worker runs.
+    /// Returns the sender of changes for the running worker.
     pub(super) fn mailbox(&self) -> Sender<Setup> {
         self.mailbox.0.clone()
     }

@@ -41,7 +41,7 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    /// Of the picture, for wide screens and for narrow ones.
+    /// Returns the picture's heights, for wide screens and for narrow ones.
     pub(super) fn heights(&self) -> [f64; 2] {
         [50.0 + ROW * self.rows.len() as f64; 2]
     }
@@ -78,7 +78,7 @@ impl Bars {
         )
     }
 
-    /// With zero in it, and a little room beyond the ends that are not zero.
+    /// Returns a scale with zero in it, and a little room beyond the ends that are not zero.
     fn scale(&self, frame: &Frame) -> Scale {
         let parts = self.rows.iter().flat_map(|row| &row.parts);
         let ends = parts.flat_map(|part| [part.from, part.to]);

@@ -154,7 +154,7 @@ impl Scale {
     }
 }
 
-/// Where a value lies, and how it is written.
+/// The position of a value, and how it is written.
 pub(super) type Mark = (f64, String);
 
 /// Horizontal lines with their values at the left.

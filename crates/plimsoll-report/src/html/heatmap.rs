@@ -41,7 +41,7 @@ pub(super) fn section(view: &View) -> Markup {
     };
     let figures = table(&view.timeline.columns(60));
     let picture = figure([430.0, 390.0], &above, &figures, |frame| {
-        // At most so many columns: intervals are put together above.
+        // Columns are limited to so many: more intervals are merged.
         let columns = view.timeline.columns(frame.pick(150, 60));
         html! { div.scroll { (draw(frame, &columns, frame.pick(36, 26), warmup_s)) } }
     });
@@ -164,7 +164,7 @@ fn cells(x: &Scale, y: &Scale, column: &Column, rows: usize, top: f64, bottom: f
     let (from, to) = (x.at(column.from_s), x.at(column.to_s));
     html! {
         @for (row, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            // By the logarithm: one slow call among thousands must be seen.
+            // The depth is logarithmic: one slow call among thousands must be seen.
             @let depth = 0.14 + 0.86 * (1.0 + *n as f64).ln() / (1.0 + most).ln();
             rect class="fill c0" x=(px(from)) y=(px(bottom - (row + 1) as f64 * height))
                 width=(px(to - from + 0.2)) height=(px(height + 0.2)) opacity=(format!("{depth:.2}")) {}

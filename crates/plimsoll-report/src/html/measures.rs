@@ -7,7 +7,7 @@ use super::page::section;
 use super::tables::{facts_table, times_of_all, times_table};
 use crate::measures::{EARLY, Fact, ON_THE_LINK, STREAMS, arriving, facts, spread, timed, times};
 
-/// When the messages of streams came.
+/// Shows when the messages of streams came.
 pub(super) fn streams(views: &[View]) -> Markup {
     let rows = times_of_all(views, |total| {
         let messages = total.messages;

@@ -9,7 +9,7 @@ use crate::table::Table;
 pub(super) const GAP: usize = 2;
 
 impl Table {
-    /// Without lines: a head, rows, two spaces between columns. Text may be broken over several lines; a number so
+    /// Draws no lines: a head, rows, two spaces between columns. Text may be broken over several lines; a number so
     /// broken is no number.
     pub(crate) fn on_terminal(&self, width: usize) -> String {
         self.drawn(width, |table, column| !table.is_text(column))

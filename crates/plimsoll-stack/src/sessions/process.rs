@@ -102,7 +102,7 @@ impl Process {
     }
 }
 
-/// When a living process began; `None`: there is none, or it has ended and nobody has
+/// Returns when a living process began; `None`: there is none, or it has ended and nobody has
 /// taken note yet.
 fn began(pid: i32) -> Option<u64> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;

@@ -46,13 +46,13 @@ impl FrameHead {
         self.front as u8
     }
 
-    /// Without the reserved bit, which is ignored.
+    /// Returns the stream's id without the reserved bit, which is ignored.
     #[inline(always)]
     pub fn stream(self) -> u32 {
         self.stream
     }
 
-    /// Of this type, with these flags and no other.
+    /// Returns whether it has this type, and these flags and no other.
     #[inline(always)]
     pub fn is(self, kind: u8, flags: u8) -> bool {
         self.front as u16 == u16::from_be_bytes([kind, flags])
@@ -112,7 +112,7 @@ pub enum Frame<'a> {
     },
     /// The beginning of a header block, or all of it.
     Headers {
-        /// Without padding and priority.
+        /// The fragment without padding and priority.
         fragment: &'a [u8],
         /// Nothing comes after it.
         end_stream: bool,
@@ -134,7 +134,7 @@ pub enum Frame<'a> {
     PushPromise {
         /// The stream that is announced.
         promised: u32,
-        /// Without padding and priority.
+        /// The fragment without padding.
         fragment: &'a [u8],
         /// The last of its block.
         end_headers: bool,
@@ -165,12 +165,12 @@ pub enum Frame<'a> {
     },
     /// More of a header block.
     Continuation {
-        /// Without padding and priority.
+        /// The whole payload.
         fragment: &'a [u8],
         /// The last of its block.
         end_headers: bool,
     },
-    /// Of a type that RFC 9113 does not name: ignored (5.5).
+    /// A frame of a type that RFC 9113 does not name: ignored (5.5).
     Unknown,
 }
 
@@ -417,7 +417,7 @@ pub mod write {
         head(out, 0, kind::SETTINGS, flags::ACK, 0);
     }
 
-    /// With the data of the PING that it answers (RFC 9113, 6.7).
+    /// Writes a PING's answer, with its data (RFC 9113, 6.7).
     pub fn ping_ack(out: &mut Vec<u8>, data: [u8; 8]) {
         head(out, 8, kind::PING, flags::ACK, 0);
         out.extend_from_slice(&data);

@@ -81,7 +81,7 @@ impl ReceiveWindow {
         Some(std::mem::take(&mut self.owed))
     }
 
-    /// As [`ReceiveWindow::give_back`] where nothing ever waits: all that came was passed on.
+    /// Does [`ReceiveWindow::give_back`] where nothing ever waits: all that came was passed on.
     #[inline]
     pub(super) fn give_back_all(&mut self) -> Option<u32> {
         let used = self.size.wrapping_sub(self.left as u32);

@@ -31,7 +31,7 @@ thread_local! {
 /// What both ends have agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// Of what this end sends: 2 to this power bytes.
+    /// The window of what this end sends: 2 to this power bytes.
     window_bits: u8,
     /// The other end has asked for it.
     bounded: bool,

@@ -39,7 +39,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// As a summary has it, of so many calls.
+    /// Returns what a summary has for so many calls.
     pub(super) fn rounded(self, calls: u64) -> ResourcesSummary {
         let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
         let cpu_us = cpu_us.filter(|_| calls > 0);
@@ -71,7 +71,7 @@ pub(super) struct StageTotals {
     pub(super) last_end: Duration,
     /// The time to which rates refer; filled in when the run is summed up.
     pub(super) window: Duration,
-    /// From the stage's beginning to the end of its last call, and the window at least; filled
+    /// Time from the stage's beginning to the end of its last call, and the window at least; filled
     /// in as that is.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,

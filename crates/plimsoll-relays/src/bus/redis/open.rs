@@ -56,7 +56,7 @@ pub(super) async fn open(
     opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// To the first of a name's addresses that answers.
+/// Connects to the first of a name's addresses that answers.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {

@@ -110,7 +110,7 @@ impl Socket {
         self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
     }
 
-    /// Where the frames are that the client should have and that were not found at their
+    /// Finds out where the frames are that the client should have and that were not found at their
     /// place in the log.
     async fn rest_of_log(&mut self, bus: &Bus) -> Rest {
         let Ok(standing) = bus.standing(&self.session).await else {

@@ -48,7 +48,7 @@ pub(crate) struct Exchange {
     pub(crate) tries: u8,
     pub(crate) began: Time,
     pub(crate) deadline: Time,
-    /// Until when more than header fields must have come, from either side.
+    /// The time by which more than header fields must have come, from either side.
     pub(crate) request_until: Time,
     /// No upstream was looked for yet.
     pub(crate) is_fresh: bool,
@@ -69,7 +69,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// From where, to where, and what waits in between.
+    /// Returns where it comes from, where it goes, and what waits in between.
     pub(crate) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
         match way {
             Way::Up => (self.down, self.up, &mut self.to_up),

@@ -150,7 +150,7 @@ impl Fields {
         fields
     }
 
-    /// As the access log has the verdict on the request that begins with these.
+    /// Returns the access log's word for the verdict on the request that begins with these.
     pub(crate) fn status_of(&self, verdict: &Verdict) -> String {
         if self.metadata.are_of_protocol() {
             verdict.outcome.code().to_owned()

@@ -69,7 +69,7 @@ struct Stream {
     abandoned: Option<End>,
 }
 
-/// By id. Hashing for speed: a connection has few streams, and every frame of a call looks its own up.
+/// Streams by id. Hashing is for speed: a connection has few, and every frame of a call looks its own up.
 #[derive(Debug, Default)]
 struct Streams(HashMap<u32, Stream, RandomState>);
 

@@ -71,7 +71,7 @@ impl RouteState {
 }
 
 impl Worker {
-    /// Where the next call of the route, in this layout of frames, goes.
+    /// Finds the upstream for the route's next call in this layout of frames.
     pub(super) fn find_upstream(&mut self, route: usize, layout: usize, now: Time) -> Found {
         self.routes[route].called |= 1 << layout;
         if let Some(token) = self.better_of_two(route, layout) {
@@ -101,7 +101,7 @@ impl Worker {
         }
     }
 
-    /// Of two lanes that are ready the one with fewer calls. `None`: none of the two is.
+    /// Returns the one with fewer calls of two lanes that are ready. `None`: none of the two is.
     fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
         let lanes = self.routes[route].lanes();
         let (first, second) = match lanes {

@@ -252,7 +252,7 @@ impl Worker {
         }
     }
 
-    /// As of [`Worker::own_upstream`], for a client in the table, of HTTP/2.
+    /// Calls [`Worker::own_upstream`] for a client in the table, over HTTP/2.
     pub(super) fn find_apart(&mut self, down: u64, route: usize, now: Time) -> Option<Found> {
         let mut isolation = std::mem::take(&mut self.live(down)?.isolation);
         let found = self.own_upstream(down, &mut isolation, route, 0, now);

@@ -25,17 +25,17 @@ pub(super) struct Http2 {
     blocked: VecDeque<u64>,
     /// Data waits because too many bytes wait for the socket.
     choked: bool,
-    /// Of a connection upstream: calls that have no stream yet, until the upstream has sent its SETTINGS, and while
+    /// Calls upstream that have no stream yet, until the upstream has sent its SETTINGS, and while
     /// it takes no more.
     pub(super) waiting: VecDeque<u64>,
     /// The same of calls that have brought header fields alone. They may take half of the
     /// places, so that the others find one.
     pub(super) bare: VecDeque<u64>,
-    /// When the answer to a PING must have come.
+    /// The time by which the answer to a PING must have come.
     pub(super) beat_until: Time,
     /// What is still to be reset on a connection upstream.
     pub(super) resets: Resets,
-    /// Of a connection upstream that carries one client's calls: that client's connection.
+    /// The client's connection whose calls alone a connection upstream carries.
     pub(super) owner: Option<u64>,
     /// GOAWAY was announced, and sent with the last stream's id.
     pub(super) leaving: bool,

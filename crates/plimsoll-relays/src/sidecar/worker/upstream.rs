@@ -46,7 +46,7 @@ impl Endpoint {
         !self.gone && self.retry_at <= now
     }
 
-    /// For twice as long as the last time, until a connection is made.
+    /// Leaves it out for twice as long as the last time, until a connection is made.
     fn leave_out(&mut self, now: Time) {
         let pause = FIRST_PAUSE * (1 << self.failures.min(6));
         self.failures += 1;
