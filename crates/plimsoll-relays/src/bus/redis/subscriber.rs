@@ -57,7 +57,7 @@ impl Subscriber {
         for some in changes.chunks(SUBSCRIBE_AT_ONCE) {
             let mut batch = Batch::default();
             for (channel, subscribed) in some {
-                let word = if subscribed {
+                let word = if *subscribed {
                     self.words.subscribe
                 } else {
                     self.words.unsubscribe
