@@ -1,5 +1,4 @@
-//! CPU, memory and descriptors of processes: Plimsoll's own and, where it runs on this
-//! machine, the server's.
+//! CPU, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's.
 //!
 //! Read from /proc once an interval by the conductor, never by a worker; a worker whose load takes
 //! turns reads CPU clocks alone.
