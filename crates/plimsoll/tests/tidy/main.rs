@@ -1,6 +1,6 @@
 //! The tree against its description: the architecture page, links, pages that
 //! nothing leads to, machine paths and marks of unfinished work. The modules beneath hold the sources
-//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`] and [`flags`].
+//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`] and [`wording`].
 //!
 //! Looks at the files that git tracks, and those it would track if they were added.
 
@@ -15,6 +15,7 @@ mod protocols;
 mod ratchet;
 mod sizes;
 mod sources;
+mod wording;
 
 /// The root of the repository.
 fn root() -> PathBuf {
