@@ -51,7 +51,7 @@ use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 pub(crate) struct Arguments {
     /// A plan file; - is stdin.
     #[arg(value_name = "PLAN")]

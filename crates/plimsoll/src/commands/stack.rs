@@ -184,7 +184,7 @@ struct LogsArguments {
 /// Start a stack, load it, print the report, and stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 struct RunArguments {
     #[command(flatten)]
     place: Place,

@@ -155,7 +155,7 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
         } else {
             name.to_owned()
         };
-        if name == defects::COUNT && n > 0 {
+        if name == defects::PANICS_COUNTER && n > 0 {
             defect::note();
         }
         match counts.iter_mut().find(|(known, _)| *known == name) {
