@@ -136,7 +136,7 @@ struct TopologyFlags {
     sessions: Option<u32>,
 }
 
-const SESSIONS: u32 = 10_000;
+const DEFAULT_SESSIONS: u32 = 10_000;
 
 /// Start everything and wait until it is healthy.
 #[derive(Debug, Args)]
@@ -308,7 +308,7 @@ fn up(
     descriptors::raise_limit()?;
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
-    let sessions = flags.sessions.max(clients).unwrap_or(SESSIONS);
+    let sessions = flags.sessions.max(clients).unwrap_or(DEFAULT_SESSIONS);
     let limits = Limits::here();
     let topology = Topology {
         backends: flags.backends,
