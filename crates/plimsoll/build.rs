@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The libraries whose versions `--version` names: those that a measurement rests on.
-const LIBRARIES: [&str; 7] = [
+const REPORTED_LIBRARIES: [&str; 7] = [
     "aws-lc-rs",
     "h2",
     "hdrhistogram",
@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 7] = [
     "tonic",
 ];
 
-const UNKNOWN: &str = "not recorded";
+const NOT_RECORDED: &str = "not recorded";
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -56,9 +56,9 @@ fn commit(here: &Path, root: &Path) -> String {
         return commit;
     }
     if variable("PROFILE").as_deref() != Some("release") {
-        return format!("{UNKNOWN} in a debug build");
+        return format!("{NOT_RECORDED} in a debug build");
     }
-    cloned(root).unwrap_or_else(|| UNKNOWN.to_owned())
+    cloned(root).unwrap_or_else(|| NOT_RECORDED.to_owned())
 }
 
 /// Returns the commit of a crate that cargo has packaged.
@@ -74,7 +74,7 @@ fn packaged(info: &Path) -> Option<String> {
 /// Returns the commit of a clone. A repository around a folder that is no clone of ours is not asked.
 fn cloned(root: &Path) -> Option<String> {
     /// What a binary is made of.
-    const SOURCES: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", ".cargo"];
+    const SOURCE_PATHS: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", ".cargo"];
     if !root.join(".git").exists() || !root.join("crates/plimsoll/build.rs").is_file() {
         return None;
     }
@@ -94,13 +94,13 @@ fn cloned(root: &Path) -> Option<String> {
             println!("cargo::rerun-if-changed={}", path.display());
         }
     }
-    for source in SOURCES {
+    for source in SOURCE_PATHS {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
     let sum = git(&["rev-parse", "HEAD"])?;
     let date = git(&["log", "-1", "--format=%cs"])?;
     let mut status = vec!["status", "--porcelain", "--"];
-    status.extend(SOURCES);
+    status.extend(SOURCE_PATHS);
     let modified = if git(&status)?.is_empty() {
         ""
     } else {
@@ -147,7 +147,7 @@ fn libraries(here: &Path, root: &Path) -> String {
         .iter()
         .find_map(|file| Some((file, fs::read_to_string(file).ok()?)))
     else {
-        return UNKNOWN.to_owned();
+        return NOT_RECORDED.to_owned();
     };
     println!("cargo::rerun-if-changed={}", file.display());
     let mut known = Vec::new();
@@ -157,7 +157,7 @@ fn libraries(here: &Path, root: &Path) -> String {
             line.split('"').nth(1)
         };
         if let (Some(name), Some(version)) = (value("name = "), value("version = "))
-            && LIBRARIES.contains(&name)
+            && REPORTED_LIBRARIES.contains(&name)
         {
             known.push(format!("{name} {version}"));
         }

@@ -18,7 +18,7 @@ use crate::ExportError;
 const SCHEMA_VERSION: &str = "1.1";
 
 /// Percentiles that a block has.
-const PERCENTS: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
+const BLOCK_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
 /// Writes the summary; how many metrics it has.
 ///
@@ -114,7 +114,7 @@ fn times_block(times: &Times) -> Option<Value> {
         "count": h.len(),
         "sum": ms(h.mean() * h.len() as f64),
     });
-    for percent in PERCENTS {
+    for percent in BLOCK_PERCENTILES {
         if let Some(value) = quantile(h, f64::from(percent) / 100.0) {
             block[format!("p{percent}")] = ms(value as f64).into();
         }

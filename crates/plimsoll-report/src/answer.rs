@@ -7,7 +7,7 @@ use crate::quantity::{count, planned, plural, time};
 use crate::settled::{drained, settled};
 
 /// The percentiles of the first sentence; of too few calls for the first of them, the mean.
-const TOLD: [&str; 3] = ["p50", "p90", "p99"];
+const HEADLINE_PERCENTILES: [&str; 3] = ["p50", "p90", "p99"];
 
 /// Response times, and why those that are not known closely are not. `None` where no call succeeded.
 pub(crate) fn answer(run: &Run) -> Option<String> {
@@ -51,7 +51,7 @@ fn figures(times: &TimesSummary) -> Figures {
     };
     let intervals = times.instrument.map(|instrument| instrument.percentiles());
     let known = times.percentiles().into_iter().enumerate();
-    let known = known.filter(|(_, (name, _))| TOLD.contains(name));
+    let known = known.filter(|(_, (name, _))| HEADLINE_PERCENTILES.contains(name));
     let mut known: Vec<(&str, f64, Option<[f64; 2]>)> = known
         .filter_map(|(i, (name, us))| Some((name, us?, intervals.and_then(|all| all[i].1))))
         .collect();

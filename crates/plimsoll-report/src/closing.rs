@@ -65,7 +65,7 @@ pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
 pub fn of_ladder(record: &LadderRecord, options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     if record.is_generator_limited() {
-        lines.push(options.loud(ladder::INVALID));
+        lines.push(options.loud(ladder::INVALID_NOTE));
     }
     let sentences = ladder::answers(record);
     let left_out = sentences.len().saturating_sub(MAX_SENTENCES);

@@ -201,7 +201,7 @@ const fn cost(name: &'static str, of: Of) -> Metric {
     (name, Unit::Time, of)
 }
 
-const STEADY: &[Metric] = &[
+const STEADY_METRICS: &[Metric] = &[
     cost("response mean", |s| Some(s.response?.mean_us)),
     cost("response p50", |s| s.response?.p50_us),
     cost("response p90", |s| s.response?.p90_us),
@@ -209,7 +209,7 @@ const STEADY: &[Metric] = &[
     cost("response p99.9", |s| s.response?.p99_9_us),
 ];
 
-const COLD: &[Metric] = &[
+const COLD_METRICS: &[Metric] = &[
     cost("t_connect mean", |s| Some(connection(s)?.mean_us)),
     cost("t_connect p50", |s| connection(s)?.p50_us),
     cost("t_first_rpc mean", |s| Some(s.service?.mean_us)),
@@ -219,7 +219,7 @@ const COLD: &[Metric] = &[
     cost("t_total p99", |s| cold_total(s)?.p99_us),
 ];
 
-const BOTH: &[Metric] = &[
+const COMMON_METRICS: &[Metric] = &[
     cost("client CPU a call", |s| s.client?.cpu_us_per_call),
     cost("server CPU a call", |s| s.server?.cpu_us_per_call),
     ("rate achieved", Unit::PerSecond, |s| s.achieved_per_s),
@@ -236,9 +236,9 @@ const USER_CPU: Metric = cost("client user CPU a call", |s| {
 pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     let (first_a, first_b) = (a.first()?, b.first()?);
     let metrics = if first_a.header.cold && first_b.header.cold {
-        COLD
+        COLD_METRICS
     } else {
-        STEADY
+        STEADY_METRICS
     };
     let only_user = [first_a, first_b].iter().any(|run| {
         let client = run.summary.total.client;
@@ -248,7 +248,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     let measured: Vec<(&Metric, Vec<f64>, Vec<f64>)> = metrics
         .iter()
         .chain(only_user.then_some(&USER_CPU))
-        .chain(BOTH)
+        .chain(COMMON_METRICS)
         .filter_map(|metric| {
             let (_, _, of) = metric;
             let values = |runs: &[Run]| -> Option<Vec<f64>> {

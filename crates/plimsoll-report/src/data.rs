@@ -85,7 +85,7 @@ trait Sink {
 /// # Errors
 /// When the run can't be read, or a file not be written.
 pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u64)>, ExportError> {
-    let intervals = table(format, folder, "intervals", INTERVALS, |add| {
+    let intervals = table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
         let mut failed = None;
         run.each_interval(|interval| {
             let interval = Rc::new(interval);
@@ -103,11 +103,14 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
         })?;
         failed.map_or(Ok(()), Err)
     })?;
-    let percentiles = table(format, folder, "percentiles", PERCENTILES, |add| {
+    let percentiles = table(format, folder, "percentiles", PERCENTILE_COLUMNS, |add| {
         let record = run.measured();
         for (key, times) in histograms(&record) {
             let kind = key.trim_end_matches("_ns");
-            let Some(h) = times.histogram().filter(|_| !INTERNAL.contains(&kind)) else {
+            let Some(h) = times
+                .histogram()
+                .filter(|_| !GENERATOR_TIMES.contains(&kind))
+            else {
                 continue;
             };
             for percent in percents() {
@@ -120,7 +123,7 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
     })?;
     let mut written = vec![intervals, percentiles];
     if run.has_requests {
-        written.push(table(format, folder, "requests", REQUESTS, |add| {
+        written.push(table(format, folder, "requests", REQUEST_COLUMNS, |add| {
             run.try_each_request(|request| {
                 add(&Call {
                     sample: request.sample,
@@ -209,7 +212,7 @@ fn longest(times: &Times) -> Option<f64> {
     us(times.histogram()?.max())
 }
 
-const INTERVALS: &[Column<Stretch>] = &[
+const INTERVAL_COLUMNS: &[Column<Stretch>] = &[
     int("index", |s| Some(s.interval.index)),
     float("start_s", |s| seconds(s.interval.start_offset)),
     float("length_s", |s| seconds(s.interval.length)),
@@ -247,7 +250,7 @@ const INTERVALS: &[Column<Stretch>] = &[
 /// One percentile: of which time, in per cent, its value in nanoseconds, and of how many.
 type Percentile = (String, f64, u64, u64);
 
-const PERCENTILES: &[Column<Percentile>] = &[
+const PERCENTILE_COLUMNS: &[Column<Percentile>] = &[
     text("kind", |(kind, ..)| kind.clone()),
     float("percentile", |(_, percent, ..)| Some(*percent)),
     float("value_us", |(_, _, ns, _)| us(*ns)),
@@ -255,7 +258,7 @@ const PERCENTILES: &[Column<Percentile>] = &[
 ];
 
 /// Times that stand for what the generator did to calls, not for what calls took.
-const INTERNAL: [&str; 2] = ["delayed", "cut_off"];
+const GENERATOR_TIMES: [&str; 2] = ["delayed", "cut_off"];
 
 fn percents() -> impl Iterator<Item = f64> {
     let tail = [99.5, 99.9, 99.95, 99.99, 99.999];
@@ -270,7 +273,7 @@ struct Call {
     warmup: bool,
 }
 
-const REQUESTS: &[Column<Call>] = &[
+const REQUEST_COLUMNS: &[Column<Call>] = &[
     int("number", |c| Some(c.sample.number)),
     text("stage", |c| c.stage.clone()),
     boolean("warmup", |c| Some(c.warmup)),

@@ -15,12 +15,12 @@ use crate::overhead::overhead;
 use crate::sweep;
 
 /// The document's version, greater whenever a key changes its meaning or its place.
-const VERSION: u32 = 1;
+const DOCUMENT_VERSION: u32 = 1;
 
 /// Runs, in their order.
 pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<Duration>) -> Value {
     let runs = runs.into_iter().map(|run| document(run, overhead_over));
-    json!({ "version": VERSION, "runs": runs.collect::<Vec<_>>() })
+    json!({ "version": DOCUMENT_VERSION, "runs": runs.collect::<Vec<_>>() })
 }
 
 /// Lanes: their runs, in order, and the record of which they are.
@@ -69,7 +69,7 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
 /// The runs are in the record's directory, and their figures in the record.
 fn of_many(kind: &str, mut record: Value, dir: &Path) -> Value {
     record["directory"] = json!(dir);
-    json!({ "version": VERSION, "runs": [], kind: record })
+    json!({ "version": DOCUMENT_VERSION, "runs": [], kind: record })
 }
 
 /// One run: the keys of `run.json`, with `directory`, `objectives` with the `verdict` on them, and with

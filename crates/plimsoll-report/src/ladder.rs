@@ -292,9 +292,9 @@ pub(crate) fn how(ladder: &LadderRecord) -> String {
     format!("{rungs}, {rounds}")
 }
 
-pub(crate) const INVALID: &str =
+pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
-pub(crate) const INTERVALS: &str =
+pub(crate) const INTERVALS_NOTE: &str =
     "Intervals hold together: in 95 of 100 ladders of equal rungs no difference is claimed.";
 
 /// What one rung adds to another.
@@ -349,7 +349,7 @@ fn heading(ladder: &LadderRecord) -> &'static str {
 pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), how(ladder));
     if ladder.is_generator_limited() {
-        let _ = writeln!(out, "{}\n", options.loud(INVALID));
+        let _ = writeln!(out, "{}\n", options.loud(INVALID_NOTE));
     }
     for (n, group) in groups(ladder).into_iter().enumerate() {
         if n > 0 {
@@ -392,6 +392,6 @@ pub fn render(ladder: &LadderRecord, options: &Options) -> String {
             let _ = writeln!(out, "  - {note}");
         }
     }
-    let _ = writeln!(out, "\n{INTERVALS}");
+    let _ = writeln!(out, "\n{INTERVALS_NOTE}");
     out
 }

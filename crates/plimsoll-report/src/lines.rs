@@ -17,8 +17,8 @@ use serde::Deserialize;
 
 use crate::ExportError;
 
-const STEADY: &str = "#TEST=01_steady";
-const COLD: &str = "#TEST=02_coldconn";
+const STEADY_HEADER: &str = "#TEST=01_steady";
+const COLD_HEADER: &str = "#TEST=02_coldconn";
 
 /// Write the calls of `run` that are not warm-up. The number of calls written.
 ///
@@ -31,7 +31,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let failed = ExportError::write("the export");
     let cold = run.header.cold;
     let mut written = 0;
-    let head = if cold { COLD } else { STEADY };
+    let head = if cold { COLD_HEADER } else { STEADY_HEADER };
     writeln!(out, "{head}").map_err(&failed)?;
     run.try_each_request(|r| {
         let s = &r.sample;
@@ -142,12 +142,12 @@ pub fn import(
         let line = std::str::from_utf8(&bytes).map_err(|e| wrong(e.to_string()))?;
         let line = line.trim();
         match (cold, line) {
-            (None, STEADY) => cold = Some(false),
-            (None, COLD) => cold = Some(true),
+            (None, STEADY_HEADER) => cold = Some(false),
+            (None, COLD_HEADER) => cold = Some(true),
             (None, other) => {
                 let seen: String = other.chars().take(40).collect();
                 return Err(wrong(format!(
-                    "the first line is {seen:?}; expected \"{STEADY}\" or \"{COLD}\""
+                    "the first line is {seen:?}; expected \"{STEADY_HEADER}\" or \"{COLD_HEADER}\""
                 )));
             }
             (Some(_), "") => {}
@@ -155,7 +155,8 @@ pub fn import(
         }
     }
     let Some(cold) = cold else {
-        let problem = format!("the file is empty; expected \"{STEADY}\" or \"{COLD}\"");
+        let problem =
+            format!("the file is empty; expected \"{STEADY_HEADER}\" or \"{COLD_HEADER}\"");
         return Err(wrong(1, problem));
     };
     let file_name = path.file_name().unwrap_or(path.as_os_str());

@@ -92,7 +92,10 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     part(out, &Table::new([""; 2], &[0, 1], rows), None);
     let of_calls = times::of_calls(run);
     let calls = of_calls.first().map(|(_, first)| first.count);
-    let streams = summary.total.messages.map(|_| measures::STREAMS.to_owned());
+    let streams = summary
+        .total
+        .messages
+        .map(|_| measures::STREAMS_NOTE.to_owned());
     let above = overhead_over.map(|delay| times::above(run, delay));
     let notes = calls.and_then(times::dash).into_iter();
     let notes = notes.chain(streams).chain(above);
@@ -101,7 +104,11 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let besides = besides.map(measures::times).unwrap_or_default();
     part(out, &measures::table(measures::timed(), besides), None);
     if let Some(memory) = &summary.memory {
-        part(out, &memory::table(memory), [memory::NOTE.to_owned()]);
+        part(
+            out,
+            &memory::table(memory),
+            [memory::MEMORY_NOTE.to_owned()],
+        );
     }
     let phases = measures::table("connections", times::of_phases(run));
     part(out, &phases, None);
@@ -161,7 +168,7 @@ pub fn ladder(record: &LadderRecord) -> String {
         cell(&rungs::how(record))
     );
     if record.is_generator_limited() {
-        let _ = writeln!(out, "⚠️ {}\n", cell(rungs::INVALID));
+        let _ = writeln!(out, "⚠️ {}\n", cell(rungs::INVALID_NOTE));
     }
     let groups = rungs::groups(record).into_iter();
     let mut tables: Vec<Table> = groups.map(|group| group.table(record)).collect();
@@ -187,7 +194,7 @@ pub fn ladder(record: &LadderRecord) -> String {
         rungs::bill(record),
         rungs::objectives(record),
         rungs::notes(record),
-        vec![rungs::INTERVALS.to_owned()],
+        vec![rungs::INTERVALS_NOTE.to_owned()],
     ];
     out.push('\n');
     sentences(&mut out, notes.concat());
@@ -197,7 +204,10 @@ pub fn ladder(record: &LadderRecord) -> String {
 fn swept(record: &LadderRecord) -> String {
     let links = sweep::links::links(record);
     let mut out = format!("**{}**\n\n", cell(&record.name));
-    table(&mut out, &sweep::table(&links).columns(&sweep::SHORT));
+    table(
+        &mut out,
+        &sweep::table(&links).columns(&sweep::NARROW_COLUMNS),
+    );
     out.push('\n');
     sentences(&mut out, record.limits.as_ref().map(sweep::wall));
     sentences(&mut out, sweep::notes(record, &links));

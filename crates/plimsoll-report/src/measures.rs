@@ -13,7 +13,7 @@ use crate::quantity::{bytes, count, or_dash, rate, time};
 use crate::table::Table;
 
 /// How the times of a run with streams are read.
-pub(crate) const STREAMS: &str =
+pub(crate) const STREAMS_NOTE: &str =
     "a call is a whole stream: response and service time end with its status";
 
 /// Who makes several calls: how many ended well and how many badly, and what their calls are called.
@@ -24,17 +24,17 @@ pub(crate) struct Callers {
 }
 
 /// Those whose calls are queries for tokens.
-const ASKING: Callers = Callers {
+const QUERY_SESSIONS: Callers = Callers {
     ok: Count::keyed("sessions_ok"),
     failed: Count::keyed("sessions_failed"),
     calls: "queries",
 };
-const USERS: Callers = Callers {
+const SCRIPT_USERS: Callers = Callers {
     ok: Count::UsersOk,
     failed: Count::UsersFailed,
     calls: "calls",
 };
-const RECONNECTED: Count = Count::keyed("sessions_reconnected");
+const SESSIONS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
 
 impl Callers {
     /// What they are, as the counts are named.
@@ -58,22 +58,22 @@ impl Callers {
 pub(crate) fn arriving(run: &Run) -> Option<Callers> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
-    [ASKING, USERS]
+    [QUERY_SESSIONS, SCRIPT_USERS]
         .into_iter()
         .find(|callers| callers.ended(of) != (0, 0))
 }
 
 /// Requests in early data.
-pub(crate) const EARLY: &str = "0-RTT";
+pub(crate) const EARLY_DATA_LABEL: &str = "0-RTT";
 
 /// Calls that were sent once more.
-pub(crate) const RETRIED: &str = "sent again";
+pub(crate) const RETRIED_LABEL: &str = "sent again";
 
 /// Messages of the server that nobody waited for.
-pub(crate) const UNASKED: &str = "unasked";
+pub(crate) const UNASKED_LABEL: &str = "unasked";
 
 /// How the bytes of messages divide.
-const TRAFFIC: &str = "traffic";
+const TRAFFIC_LABEL: &str = "traffic";
 
 /// The bytes of all connections, as the kernel counts them.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
@@ -132,17 +132,17 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut besides = Vec::new();
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
-        besides.push(Fact::new(EARLY, text));
+        besides.push(Fact::new(EARLY_DATA_LABEL, text));
     }
     let retried = of(Count::CallsRetried);
     if retried > 0 {
         let text = format!("{} calls that the server had not taken", count(retried));
-        besides.push(Fact::loud(RETRIED, text));
+        besides.push(Fact::loud(RETRIED_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {
         let text = format!("{} messages that answered no call", count(unasked));
-        besides.push(Fact::new(UNASKED, text));
+        besides.push(Fact::new(UNASKED_LABEL, text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
     if sent + received > 0 {
@@ -153,24 +153,24 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if data > 0 {
         let headers = (total.bytes_sent + total.bytes_received).saturating_sub(data);
         let text = format!("{} headers, {} data", bytes(headers), bytes(data));
-        besides.push(Fact::new(TRAFFIC, text));
+        besides.push(Fact::new(TRAFFIC_LABEL, text));
     }
     let (packed, unpacked) = (of(Count::BytesPacked), of(Count::BytesUnpacked));
     if packed + unpacked > 0 {
         let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
         besides.push(Fact::new("packed", text));
     }
-    if USERS.ended(of) != (0, 0) {
-        besides.push(USERS.fact(of));
+    if SCRIPT_USERS.ended(of) != (0, 0) {
+        besides.push(SCRIPT_USERS.fact(of));
     }
     let finished: u64 = Count::FINISH.into_iter().map(of).sum();
-    if ASKING.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
+    if QUERY_SESSIONS.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
         return besides;
     }
-    let mut asking = ASKING.fact(of);
+    let mut asking = QUERY_SESSIONS.fact(of);
     let unclosed = of(Count::ClosesFailed);
     if unclosed > 0 {
         let _ = write!(asking.text, ", {} not closed by the API", count(unclosed));
@@ -178,11 +178,11 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     }
     let mut facts = vec![asking, tokens(run, of)];
     facts.extend(goodput(run, of(Count::QueriesGood)));
-    if of(RECONNECTED) > 0 {
+    if of(SESSIONS_RECONNECTED) > 0 {
         let text = format!(
             "{} in {} sessions, {} attempts failed, {} not resumed",
             count(of(Count::Reconnects)),
-            count(of(RECONNECTED)),
+            count(of(SESSIONS_RECONNECTED)),
             count(of(Count::ReconnectsFailed)),
             count(of(Count::HistoryGone)),
         );
@@ -310,7 +310,7 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
 
 /// Whose times they are.
 pub(crate) fn timed() -> &'static str {
-    ASKING.name()
+    QUERY_SESSIONS.name()
 }
 
 /// The times that the protocol measured besides its calls, by their names for people.

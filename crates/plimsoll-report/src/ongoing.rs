@@ -84,7 +84,7 @@ const GAUGES: [Figure; 3] = [
 /// A kind of time of a run's calls.
 type Time = (&'static str, &'static str, fn(&Ongoing) -> &Times);
 
-const TIMES: [Time; 3] = [
+const CALL_TIMES: [Time; 3] = [
     (
         "response",
         "From when a call was due to its end; calls that ended ok",
@@ -244,7 +244,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
         Unit::Seconds,
         Family::Counters(used.collect()),
     );
-    for (name, help, of) in TIMES {
+    for (name, help, of) in CALL_TIMES {
         let times = runs.clone().map(|o| (of_run(o), of(o).clone())).collect();
         registry.register_with_unit(name, help, Unit::Seconds, Family::Histograms(times));
     }

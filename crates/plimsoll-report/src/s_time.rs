@@ -16,9 +16,9 @@ use plimsoll_model::run::{
 };
 
 /// The heading of the second section.
-const RESUMED: &str = "Now timing with session id reuse.";
-const USER: &str = " connections/user sec, bytes read ";
-const REAL: &str = " real seconds";
+const RESUMED_HEADING: &str = "Now timing with session id reuse.";
+const USER_LINE_MARK: &str = " connections/user sec, bytes read ";
+const REAL_LINE_MARK: &str = " real seconds";
 
 /// Why the output could not be imported.
 #[derive(Debug, thiserror::Error)]
@@ -63,9 +63,14 @@ pub struct Section {
 
 /// Whether `text` looks like this tool's output, so that what is wrong with it can be reported.
 pub fn is_it(text: &str) -> bool {
-    [USER, REAL, RESUMED, "Collecting connection statistics for"]
-        .iter()
-        .any(|mark| text.contains(mark))
+    [
+        USER_LINE_MARK,
+        REAL_LINE_MARK,
+        RESUMED_HEADING,
+        "Collecting connection statistics for",
+    ]
+    .iter()
+    .any(|mark| text.contains(mark))
 }
 
 /// What the lines of a section have shown so far.
@@ -88,20 +93,20 @@ pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         let wrong = |problem| TextError::Line(number, problem);
-        if line == RESUMED {
+        if line == RESUMED_HEADING {
             resumed = true;
             open = Open::default();
         } else if !line.is_empty() && line.bytes().all(|b| b"*rt32".contains(&b)) {
             open.marks += line.len() as u64;
             open.resumed_marks += line.bytes().filter(|b| *b == b'r').count() as u64;
-        } else if line.contains(USER) {
+        } else if line.contains(USER_LINE_MARK) {
             if open.first.is_some() {
                 return Err(wrong(
                     "a second line of user time in one section".to_owned(),
                 ));
             }
             open.first = Some(user_line(line).map_err(wrong)?);
-        } else if line.ends_with(REAL) || line.contains(" real seconds, ") {
+        } else if line.ends_with(REAL_LINE_MARK) || line.contains(" real seconds, ") {
             let section = std::mem::take(&mut open)
                 .close(resumed, line)
                 .map_err(wrong)?;
@@ -159,36 +164,38 @@ impl Open {
 
 /// `429 connections in 0.78s; 550.00 connections/user sec, bytes read 439296`
 fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
-    const FORM: &str = "expected \"N connections in X.XXs; Y connections/user sec, bytes read B\"";
+    const EXPECTED_FORM: &str =
+        "expected \"N connections in X.XXs; Y connections/user sec, bytes read B\"";
     let parts = || {
         let (connections, rest) = line.split_once(" connections in ")?;
         let (seconds, rest) = rest.split_once("s; ")?;
         // The rate is redundant, and `inf` or `nan` where no time was counted.
-        let (_, bytes) = rest.split_once(USER)?;
+        let (_, bytes) = rest.split_once(USER_LINE_MARK)?;
         Some((connections, seconds, bytes))
     };
-    let (connections, seconds, bytes) = parts().ok_or(FORM)?;
+    let (connections, seconds, bytes) = parts().ok_or(EXPECTED_FORM)?;
     let user = seconds
         .parse::<f64>()
         .ok()
         .filter(|_| seconds.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
         .and_then(|s| Duration::try_from_secs_f64(s).ok())
-        .ok_or_else(|| format!("{seconds:?} is no number of seconds; {FORM}"))?;
+        .ok_or_else(|| format!("{seconds:?} is no number of seconds; {EXPECTED_FORM}"))?;
     Ok((whole(connections)?, user, whole(bytes)?))
 }
 
 /// `429 connections in 31 real seconds, 1024 bytes read per connection`, or without its end
 /// where there was none.
 fn real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
-    const FORM: &str = "expected \"N connections in S real seconds, B bytes read per connection\"";
-    let (connections, rest) = line.split_once(" connections in ").ok_or(FORM)?;
-    let (seconds, rest) = rest.split_once(REAL).ok_or(FORM)?;
+    const EXPECTED_FORM: &str =
+        "expected \"N connections in S real seconds, B bytes read per connection\"";
+    let (connections, rest) = line.split_once(" connections in ").ok_or(EXPECTED_FORM)?;
+    let (seconds, rest) = rest.split_once(REAL_LINE_MARK).ok_or(EXPECTED_FORM)?;
     let each = match rest {
         "" => None,
         rest => Some(whole(
             rest.strip_prefix(", ")
                 .and_then(|rest| rest.strip_suffix(" bytes read per connection"))
-                .ok_or(FORM)?,
+                .ok_or(EXPECTED_FORM)?,
         )?),
     };
     Ok((
@@ -220,7 +227,7 @@ pub fn import(
 ) -> Result<Vec<Run>, STimeError> {
     let sections = read(text).map_err(|problem| STimeError::Text(path.to_owned(), problem))?;
     // A section without figures has nothing to import; that it began must not be forgotten.
-    let unfinished = text.lines().any(|line| line.trim() == RESUMED)
+    let unfinished = text.lines().any(|line| line.trim() == RESUMED_HEADING)
         && !sections.iter().any(|section| section.resumed);
     let file = path.file_name().unwrap_or(path.as_os_str());
     let alone = sections.len() == 1;

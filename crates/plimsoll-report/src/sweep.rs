@@ -23,7 +23,9 @@ pub use metrics::{Metric, csv, metrics};
 pub fn render(record: &LadderRecord, options: &Options) -> String {
     let links = links::links(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
-    out += &table(&links).columns(&SHORT).unbroken(options.width);
+    out += &table(&links)
+        .columns(&NARROW_COLUMNS)
+        .unbroken(options.width);
     if let Some(limits) = &record.limits {
         out.push('\n');
         lines(&mut out, &wall(limits), options);
@@ -102,7 +104,7 @@ pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
 }
 
 /// Columns of [`table`] for where there is little room.
-pub(crate) const SHORT: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
+pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 
 /// A row a link.
 pub(crate) fn table(links: &[Link]) -> Table {

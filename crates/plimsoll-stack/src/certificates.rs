@@ -171,14 +171,16 @@ impl Algorithm {
 /// OpenSSL 3.0 reads nothing.
 fn ed25519() -> Result<KeyPair, rcgen::Error> {
     // What stands before the 32 octets of the seed, and in the second version after a longer length.
-    const HEAD: [u8; 16] = [
+    const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
         0x20,
     ];
     let made = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
     let second = made.serialized_der();
     match (second.get(5..16), second.get(16..48)) {
-        (Some(head), Some(seed)) if head == &HEAD[5..] => KeyPair::try_from([&HEAD, seed].concat()),
+        (Some(head), Some(seed)) if head == &PKCS8_PREFIX[5..] => {
+            KeyPair::try_from([&PKCS8_PREFIX, seed].concat())
+        }
         _ => Ok(made),
     }
 }

@@ -33,10 +33,10 @@ pub struct Namespace {
 
 /// Addresses for measuring devices between networks (RFC 2544, C.2.2), which nothing else
 /// uses: 198.18.0.0/15.
-const NETWORK: u32 = 0xc612_0000;
+const BENCHMARK_NETWORK: u32 = 0xc612_0000;
 /// Networks of four addresses that fit in there.
-const PARTS: u32 = 1 << 15;
-const PREFIX: &str = "plimsoll-";
+const SUBNET_COUNT: u32 = 1 << 15;
+const NAME_PREFIX: &str = "plimsoll-";
 
 impl Namespace {
     /// Makes a namespace, and the way to it.
@@ -46,8 +46,8 @@ impl Namespace {
     pub fn make() -> Result<Namespace, NamespaceError> {
         remove_abandoned();
         let number = std::process::id();
-        let name = format!("{PREFIX}{number}");
-        let first = NETWORK + number % PARTS * 4;
+        let name = format!("{NAME_PREFIX}{number}");
+        let first = BENCHMARK_NETWORK + number % SUBNET_COUNT * 4;
         let (outer, inner) = (Ipv4Addr::from(first + 1), Ipv4Addr::from(first + 2));
         // A device's name has 15 characters at most.
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
@@ -107,7 +107,7 @@ fn remove_abandoned() {
             continue;
         };
         let number = name
-            .strip_prefix(PREFIX)
+            .strip_prefix(NAME_PREFIX)
             .and_then(|n| n.parse::<u32>().ok());
         if let Some(number) = number
             && !Path::new(&format!("/proc/{number}")).exists()

@@ -25,8 +25,8 @@ use plimsoll_wire::http1::{FieldSpace, ResponseHead, put_request};
 pub use process::{Process, ProcessError};
 use serde::{Deserialize, Serialize};
 
-const STATE: &str = "stack.json";
-const POLL: Duration = Duration::from_millis(20);
+const STATE_FILE: &str = "stack.json";
+const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Time within which everything must be healthy.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 
@@ -317,7 +317,7 @@ impl Stack {
         let log = dir.join(format!("{name}.log"));
         let process = Process::start(name, address, &log, command)?;
         self.processes.push(process);
-        let state = dir.join(STATE);
+        let state = dir.join(STATE_FILE);
         let text = serde_json::to_string_pretty(&self).map_err(io::Error::other);
         text.and_then(|text| fs::write(&state, text))
             .map_err(file(&state))?;
@@ -342,8 +342,8 @@ impl Stack {
                 let name = name.to_owned();
                 return Err(StackError::NotHealthy { name, log });
             }
-            thread::sleep(POLL);
-            waited += POLL;
+            thread::sleep(HEALTH_POLL_INTERVAL);
+            waited += HEALTH_POLL_INTERVAL;
         }
     }
 
@@ -352,7 +352,7 @@ impl Stack {
     /// # Errors
     /// When there is none.
     pub fn load(dir: &Path) -> Result<Stack, StackError> {
-        let text = input::file_to_string(&dir.join(STATE))
+        let text = input::file_to_string(&dir.join(STATE_FILE))
             .map_err(|_| StackError::NoStack(dir.to_owned()))?;
         serde_json::from_str(&text).map_err(|_| StackError::NoStack(dir.to_owned()))
     }
@@ -363,7 +363,7 @@ impl Stack {
     /// When the folder's state can't be removed.
     pub fn down(&mut self, dir: &Path) -> Result<usize, StackError> {
         let ended = self.end_all();
-        for name in [STATE, "jwt-secret"] {
+        for name in [STATE_FILE, "jwt-secret"] {
             let path = dir.join(name);
             fs::remove_file(&path).map_err(file(&path))?;
         }

@@ -11,10 +11,10 @@ use plimsoll_model::plan::{Plan, Shard};
 use crate::protocols::{Load, connections_beforehand};
 
 /// How often a load that waits looks whether it is to end.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// From the last one's arrival to the start: far enough ahead that all see it in time.
-const AHEAD: Duration = Duration::from_millis(200);
+const START_LEAD_TIME: Duration = Duration::from_millis(200);
 
 pub(crate) struct Barrier {
     /// All loads are on this clock.
@@ -90,14 +90,14 @@ impl Barrier {
         let mut state = self.state();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {
-            state.start = Some(self.clock.now() + AHEAD);
+            state.start = Some(self.clock.now() + START_LEAD_TIME);
             self.changed.notify_all();
         }
         loop {
             if state.start.is_some() || state.given_up || stop.level() != StopLevel::Run {
                 return state.start.filter(|_| !state.given_up);
             }
-            let waited = self.changed.wait_timeout(state, LOOK);
+            let waited = self.changed.wait_timeout(state, STOP_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

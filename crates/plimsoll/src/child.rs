@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::stopping;
 
 /// How long a process that was killed may take to be gone.
-const REAPING: Duration = Duration::from_secs(2);
+const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(crate) struct Child {
     child: std::process::Child,
@@ -56,14 +56,14 @@ impl Child {
     /// # Errors
     /// When the system does not say.
     pub(crate) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
-        const NAP: Duration = Duration::from_millis(5);
+        const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
         let mut waited = Duration::ZERO;
         loop {
             match self.child.try_wait() {
-                Ok(None) if waited < REAPING => thread::sleep(NAP),
+                Ok(None) if waited < REAP_TIMEOUT => thread::sleep(EXIT_POLL_INTERVAL),
                 ended => return ended,
             }
-            waited += NAP;
+            waited += EXIT_POLL_INTERVAL;
         }
     }
 }

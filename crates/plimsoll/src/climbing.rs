@@ -47,10 +47,10 @@ use testbed::Testbed;
 use turning::Turning;
 
 /// The kind whose rungs are compared with each other.
-const LADDER: &str = "ladder";
+const LADDER_KIND: &str = "ladder";
 
 /// How long a slice is, unless configured otherwise.
-const SLICE: Duration = Duration::from_secs(2);
+const DEFAULT_SLICE: Duration = Duration::from_secs(2);
 
 /// What was asked on the command line.
 pub(crate) struct Asked<'a> {
@@ -92,7 +92,7 @@ pub(crate) fn execute(
     }
     let of_step = |step| outline.load(step, asked);
     Team::make(asked.meeting, process, of_step, |team| {
-        if team.is_some() && asked.kind == LADDER && flags.ladder.slice.is_none() {
+        if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
             console::notice(
                 "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
             );
@@ -260,7 +260,7 @@ impl<'a> Climb<'a> {
 
     /// What has been measured so far, to stand behind what has been done: of a ladder the medians.
     fn so_far(&self) -> String {
-        if self.outline.kind != LADDER {
+        if self.outline.kind != LADDER_KIND {
             return String::new();
         }
         let median =

@@ -42,10 +42,10 @@ pub(crate) fn settle() -> Result<(), Failure> {
 }
 
 /// Lines that wait while the live view has the terminal.
-static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+static HELD_LINES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    HELD_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether each line is a JSON object.

@@ -13,7 +13,7 @@ use plimsoll_model::template::LiveValue;
 use crate::console;
 
 /// How often a thread looks whether its run is over.
-const LOOK: Duration = Duration::from_millis(200);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What becomes of the commands and plugins that plans name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +47,10 @@ impl PlanCode {
 
 /// Prints a command before it runs for the first time.
 fn announce(command: &str) {
-    static ANNOUNCED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut announced = ANNOUNCED.lock().unwrap_or_else(PoisonError::into_inner);
+    static ANNOUNCED_COMMANDS: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut announced = ANNOUNCED_COMMANDS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     if announced.insert(command.to_owned()) {
         console::notice(format_args!("running the plan's command: {command}"));
     }
@@ -89,8 +91,8 @@ pub(crate) fn keep_fresh(plan: &Plan) {
 fn refresh(value: &Weak<LiveValue>, every: Duration) {
     let mut waited = Duration::ZERO;
     loop {
-        thread::sleep(LOOK.min(every));
-        waited += LOOK.min(every);
+        thread::sleep(STOP_POLL_INTERVAL.min(every));
+        waited += STOP_POLL_INTERVAL.min(every);
         let Some(value) = value.upgrade() else {
             return;
         };

@@ -8,15 +8,15 @@ use crate::console;
 use crate::failure::Exit;
 
 /// What a server calls them at its end, among what else it counted.
-pub(crate) const COUNT: &str = "panics";
+pub(crate) const PANICS_COUNTER: &str = "panics";
 
 /// Whether all that this process does is done by an asynchronous runtime.
-static SERVES: AtomicBool = AtomicBool::new(false);
+static ENDS_WITH_RUNTIME: AtomicBool = AtomicBool::new(false);
 
 /// From here on, the process ends when its asynchronous runtime can wait for sockets no longer: the runtime reports that
 /// to nobody but a thread of its own, and what it serves would hang.
 pub(crate) fn end_with_runtime() {
-    SERVES.store(true, Ordering::Relaxed);
+    ENDS_WITH_RUNTIME.store(true, Ordering::Relaxed);
 }
 
 /// Reports every panic from here on, whichever thread it is on.
@@ -41,7 +41,7 @@ pub(crate) fn watch() {
             console::notice(format_args!(
                 "Error: waiting for sockets (epoll_wait): {what}"
             ));
-            if SERVES.load(Ordering::Relaxed) {
+            if ENDS_WITH_RUNTIME.load(Ordering::Relaxed) {
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }

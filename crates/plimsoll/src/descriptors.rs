@@ -5,7 +5,7 @@ use plimsoll_engine::descriptors::{DescriptorLimit, descriptor_limit};
 use crate::failure::Failure;
 
 /// What a process needs before its first connection.
-const FEWEST: u64 = 32;
+const MIN_OPEN_FILES: u64 = 32;
 
 /// Raises the soft limit to the hard one. Where that is refused, whoever needs more
 /// descriptors than there are says so.
@@ -23,9 +23,9 @@ pub(crate) fn raise_limit() -> Result<(), Failure> {
         Err(e) => tracing::debug!("the limit of open files is unknown: {e}"),
     }
     match descriptor_limit() {
-        few @ ..FEWEST => Err(Failure::usage(
+        few @ ..MIN_OPEN_FILES => Err(Failure::usage(
             format_args!(
-                "{few} files may be open at once, and {FEWEST} are needed before the first connection"
+                "{few} files may be open at once, and {MIN_OPEN_FILES} are needed before the first connection"
             ),
             "raise the limit: `ulimit -n 1024`, or as far as `ulimit -Hn` says",
         )),

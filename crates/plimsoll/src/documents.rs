@@ -104,7 +104,7 @@ impl Made {
 
 /// The file in `runs/` that holds the name of the directory that was made last: a file, and not a link,
 /// because links do not survive every copy, archive and upload.
-const LATEST: &str = "LATEST";
+const LATEST_FILE: &str = "LATEST";
 
 /// Bytes of that file: no name is longer.
 const MAX_LATEST: u64 = 4 << 10;
@@ -117,7 +117,7 @@ fn note_latest(dir: &Path) {
     if folder.file_name().is_some_and(|name| name == "runs") {
         let mut line = name.to_owned();
         line.push("\n");
-        let latest = folder.join(LATEST);
+        let latest = folder.join(LATEST_FILE);
         if let Err(e) = output::write(&latest, line.as_encoded_bytes()) {
             console::notice(format_args!(
                 "can't write {}: {e}: this run is {}",
@@ -130,10 +130,10 @@ fn note_latest(dir: &Path) {
 
 /// The directory that was typed, or that `LATEST` or `runs/LATEST` names.
 pub(crate) fn named(typed: &Path) -> PathBuf {
-    if typed.file_name().is_none_or(|name| name != LATEST) {
+    if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
         return typed.to_owned();
     }
-    let short = (typed == Path::new(LATEST)).then(|| Path::new("runs").join(LATEST));
+    let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
         let name = input::entry_to_string(&file, MAX_LATEST).ok()?;

@@ -16,7 +16,7 @@ use crate::dotenv;
 use crate::failure::Failure;
 
 /// What every command's help says about variables.
-pub(crate) const HELP: &str = "\
+pub(crate) const VARIABLES_HELP: &str = "\
 Environment: the variable shown with a flag sets it, also from a file .env in the current
 directory. These variables work as well, with bare numbers:
   DF_HOST, DF_PORT             the target's (serve: the listening) host and port
@@ -47,7 +47,7 @@ Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90
 proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
 
 /// The names of old that several commands have; protocols have theirs in the registry.
-const ALIASES: [Alias; 19] = [
+const COMMON_ALIASES: [Alias; 19] = [
     Alias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
     Alias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
     Alias::new("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
@@ -90,7 +90,7 @@ pub(crate) struct Found {
 }
 
 /// Files of variables, the stronger one last.
-const FILES: [&str; 2] = [".env.loadtest", ".env"];
+const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 
 /// The largest of them. Bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -139,7 +139,7 @@ impl Environment {
             process,
             ..Environment::default()
         };
-        for name in FILES {
+        for name in ENV_FILES {
             let path = Path::new(name);
             if path.is_file() {
                 match text_of(path) {
@@ -391,11 +391,14 @@ impl Refusal {
 fn known_aliases<'a>(variable: &'a str, command: &'a str) -> impl Iterator<Item = &'static Alias> {
     let of_protocols = ENTRIES.iter().flat_map(|entry| entry.aliases);
     let is_steady = !NOT_STEADY.contains(&command);
-    ALIASES.iter().chain(of_protocols).filter(move |alias| {
-        alias.variable == variable
-            && (alias.commands.is_empty() || alias.commands.contains(&command))
-            && (is_steady || !OF_STEADY_RUNS.contains(&alias.name))
-    })
+    COMMON_ALIASES
+        .iter()
+        .chain(of_protocols)
+        .filter(move |alias| {
+            alias.variable == variable
+                && (alias.commands.is_empty() || alias.commands.contains(&command))
+                && (is_steady || !OF_STEADY_RUNS.contains(&alias.name))
+        })
 }
 
 fn text_of(path: &Path) -> Result<String, String> {

@@ -74,8 +74,8 @@ fn plans() -> impl Iterator<Item = (String, String)> {
         flags_of("load", keys_of::<LoadSpec>(), &OF_LOAD, load),
         flags_of("tls", keys_of::<TlsSpec>(), &OF_TLS, tls),
     ];
-    let others = OTHERS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
-    let alike = ALIKE.map(|key| (key.to_owned(), format!("--{key}")));
+    let others = OTHER_FLAGS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
+    let alike = SAME_NAMED_FLAGS.map(|key| (key.to_owned(), format!("--{key}")));
     sections.into_iter().flatten().chain(others).chain(alike)
 }
 
@@ -93,13 +93,13 @@ const OF_TLS: [(&str, &str); 4] = [
 ];
 
 /// What a plan has besides these sections.
-const OTHERS: [(&str, &str); 4] = [
+const OTHER_FLAGS: [(&str, &str); 4] = [
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
     ("load", "--rate or --clients"),
     ("target", "URL"),
 ];
-const ALIKE: [&str; 7] = [
+const SAME_NAMED_FLAGS: [&str; 7] = [
     "rows",
     "objective",
     "watch",

@@ -5,7 +5,7 @@
 use clap::Command;
 
 /// The flags, by their ids, that most lines need of commands that put load and have dozens.
-const COMMON: [&str; 5] = [
+const COMMON_FLAGS: [&str; 5] = [
     // These say what is called, in one command or another.
     "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
     // These say how much load is made, and what it has to meet.
@@ -19,7 +19,7 @@ const COMMON: [&str; 5] = [
 ];
 
 /// Flags of servers and relays that few lines need.
-const RARE: [&str; 3] = [
+const RARE_FLAGS: [&str; 3] = [
     "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
     "request_timeout trusted_proxy proxy_protocol max_queue queue compression redis_ca redis_cert redis_key",
     "api_port stats_port socket_port",
@@ -30,7 +30,7 @@ fn has(list: &[&str], id: &str) -> bool {
         .any(|ids| ids.split(' ').any(|known| known == id))
 }
 
-const MORE: &str =
+const FULL_HELP_HINT: &str =
     "--help prints every flag, with the variable that stands for it, and all examples.";
 
 /// `command` and those below it, with what `-h` prints.
@@ -43,8 +43,8 @@ pub(crate) fn short(command: Command) -> Command {
         let id = arg.get_id().as_str();
         let hidden = match puts_load {
             _ if arg.is_positional() => false,
-            true => !has(&COMMON, id),
-            false => has(&RARE, id) || arg.get_help_heading() == Some("Messages"),
+            true => !has(&COMMON_FLAGS, id),
+            false => has(&RARE_FLAGS, id) || arg.get_help_heading() == Some("Messages"),
         };
         arg.hide_env(true).hide_short_help(hidden)
     });
@@ -52,7 +52,7 @@ pub(crate) fn short(command: Command) -> Command {
         Some(example) => command.before_help(example),
         None => command,
     };
-    command.after_help(MORE).mut_subcommands(short)
+    command.after_help(FULL_HELP_HINT).mut_subcommands(short)
 }
 
 /// The first of several examples.
@@ -78,7 +78,7 @@ mod tests {
             if help.lines().count() > SCREEN {
                 long.push(format!("{path}: {} lines\n{help}", help.lines().count()));
             }
-            assert!(help.contains(MORE), "{path}");
+            assert!(help.contains(FULL_HELP_HINT), "{path}");
             // `help` itself comes with the parser.
             let own = |sub: &&mut Command| sub.get_name() != "help";
             for sub in command.get_subcommands_mut().filter(own) {

@@ -32,12 +32,12 @@ use crate::console;
 use board::{Board, Phase};
 
 /// How soon a key, a new size or the end is noticed.
-const TURN: Duration = Duration::from_millis(100);
+const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Of the thread that draws, on the scale of nice(2).
-const PRIORITY: i32 = 10;
+const DRAW_NICENESS: i32 = 10;
 
 /// The terminal is ours.
-static TAKEN: AtomicBool = AtomicBool::new(false);
+static TERMINAL_OWNED: AtomicBool = AtomicBool::new(false);
 
 /// The terminal while a run has it; given back when dropped.
 pub(crate) struct Live {
@@ -73,7 +73,7 @@ impl Live {
     pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<Live> {
         restore_on_panic();
         enable_raw_mode()?;
-        TAKEN.store(true, Ordering::SeqCst);
+        TERMINAL_OWNED.store(true, Ordering::SeqCst);
         console::keep_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
             // One write a frame: stderr itself has no buffer.
@@ -140,7 +140,7 @@ impl Drop for Live {
 
 /// Gives the terminal back, if it is taken. Lines that waited are printed now.
 pub(crate) fn restore() {
-    if !TAKEN.swap(false, Ordering::SeqCst) {
+    if !TERMINAL_OWNED.swap(false, Ordering::SeqCst) {
         return;
     }
     // Where the terminal is gone there is nothing to give back.
@@ -164,10 +164,10 @@ fn restore_on_panic() {
 /// The drawing thread: draws what has changed, and listens to keys.
 fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Shared) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
-    let _ = setpriority_process(None, PRIORITY);
+    let _ = setpriority_process(None, DRAW_NICENESS);
     let mut asked = false;
     let mut shown = 0;
-    while !shared.over.load(Ordering::Relaxed) && TAKEN.load(Ordering::SeqCst) {
+    while !shared.over.load(Ordering::Relaxed) && TERMINAL_OWNED.load(Ordering::SeqCst) {
         let lines = console::held();
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");
@@ -182,7 +182,7 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Sh
             let used_ns = thread_cpu().as_nanos() as u64;
             shared.cpu_ns.store(used_ns, Ordering::Relaxed);
         }
-        match event::poll(TURN) {
+        match event::poll(EVENT_POLL_INTERVAL) {
             Ok(false) => continue,
             Ok(true) => {}
             Err(_) => return,

@@ -29,7 +29,7 @@ pub(crate) enum Format {
 
 /// Messages of one place that are written in a while.
 const MAX_MESSAGES: u64 = 10;
-const PERIOD: Duration = Duration::from_secs(5);
+const THROTTLE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Writes messages of this level and above.
 pub(crate) fn start(level: LevelFilter, format: Format) {
@@ -80,7 +80,7 @@ impl Place {
     /// not.
     fn comes(&mut self, now_ns: u64) -> (bool, u64) {
         let mut left_out = 0;
-        if now_ns - self.began_ns >= PERIOD.as_nanos() as u64 {
+        if now_ns - self.began_ns >= THROTTLE_PERIOD.as_nanos() as u64 {
             left_out = self.left_out();
             (self.began_ns, self.came) = (now_ns, 0);
         }

@@ -135,8 +135,9 @@ impl Surroundings for World<'_> {
     fn read(&self, path: &Path) -> io::Result<String> {
         if path == Path::new("-") {
             // A plan is made several times of the same rows.
-            static STDIN: OnceLock<Result<String, String>> = OnceLock::new();
-            let text = STDIN.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
+            static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
+            let text =
+                STDIN_TEXT.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
             return text.clone().map_err(io::Error::other);
         }
         input::read_to_string(path)

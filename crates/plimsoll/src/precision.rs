@@ -9,7 +9,7 @@ use plimsoll_model::statistics::rate::relative_half_width;
 use crate::reporter::Reporter;
 
 /// A shorter interval is the rest at a run's end, and its rate means little.
-const SHORTEST: Duration = Duration::from_millis(500);
+const MIN_INTERVAL_LENGTH: Duration = Duration::from_millis(500);
 
 /// Watches a run's rate, second by second.
 pub(crate) struct PrecisionMonitor {
@@ -39,7 +39,7 @@ impl PrecisionMonitor {
             .stages
             .iter()
             .any(|(stage, _)| self.warmup.get(usize::from(*stage)) == Some(&true));
-        if warming || interval.length < SHORTEST {
+        if warming || interval.length < MIN_INTERVAL_LENGTH {
             return None;
         }
         let ended: u64 = interval.stages.iter().map(|(_, r)| r.ended()).sum();

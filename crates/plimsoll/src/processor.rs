@@ -7,7 +7,7 @@
 
 /// Read by AWS-LC.
 #[cfg(target_arch = "x86_64")]
-const VARIABLE: &str = "OPENSSL_ia32cap";
+const CPU_FLAGS_VARIABLE: &str = "OPENSSL_ia32cap";
 
 /// Behind the colon: bits of CPUID leaf 7 that are not to be seen. AVX-512 F, DQ, IFMA,
 /// CD, BW and VL.
@@ -22,7 +22,8 @@ pub(crate) fn leave_wide_vectors() {
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
-    if !std::arch::is_x86_feature_detected!("avx512f") || env::var_os(VARIABLE).is_some() {
+    if !std::arch::is_x86_feature_detected!("avx512f") || env::var_os(CPU_FLAGS_VARIABLE).is_some()
+    {
         return;
     }
     let mut arguments = env::args_os();
@@ -34,7 +35,10 @@ pub(crate) fn leave_wide_vectors() {
         command.arg0(name);
     }
     // It only comes back where it has failed, and then all goes on as it was.
-    let problem = command.args(arguments).env(VARIABLE, WITHOUT_AVX512).exec();
+    let problem = command
+        .args(arguments)
+        .env(CPU_FLAGS_VARIABLE, WITHOUT_AVX512)
+        .exec();
     tracing::debug!("starting anew without AVX-512: {problem}");
 }
 

@@ -30,7 +30,7 @@ use crate::threads;
 use collector::Collector;
 
 /// The thread's niceness, on the scale of nice(2).
-const PRIORITY: i32 = 10;
+const EXPORT_NICENESS: i32 = 10;
 /// How long the end of a command waits for the post in flight and the last one together.
 const END_LIMIT: Duration = Duration::from_secs(3);
 /// Runs whose figures are reported: of a long search or ladder, the latest.
@@ -185,7 +185,7 @@ impl Wanted {
 /// The thread.
 fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
-    let _ = setpriority_process(None, PRIORITY);
+    let _ = setpriority_process(None, EXPORT_NICENESS);
     let told = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
         runtime.block_on(async {
             match wanted {

@@ -12,7 +12,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
 use plimsoll_report::quantity;
 
-use crate::barrier::{Barrier, LOOK};
+use crate::barrier::{Barrier, STOP_POLL_INTERVAL};
 use crate::execution::{self, By};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
@@ -20,7 +20,7 @@ use crate::progress::{Progress, Series, SoFar};
 use crate::remaining;
 
 /// How often progress is reported.
-pub(crate) const NOTICE: Duration = Duration::from_secs(5);
+pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One of the loads.
 pub(crate) struct Part<'a> {
@@ -73,7 +73,7 @@ impl Drop for GivesUp<'_> {
 
 /// What has been measured so far, to stand behind what is measured; of many loads only the errors.
 fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
-    const MAX: usize = 6;
+    const MAX_SHOWN_PARTS: usize = 6;
     let mut text = String::new();
     let first = so_far.first().and_then(|first| first.p50_us());
     let p50s = parts.iter().zip(so_far).enumerate();
@@ -85,7 +85,7 @@ fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
         Some(format!("{} {}{more}", part.name, quantity::time(p50)))
     });
     let p50s: Vec<String> = p50s.collect();
-    if parts.len() <= MAX && !p50s.is_empty() {
+    if parts.len() <= MAX_SHOWN_PARTS && !p50s.is_empty() {
         text += "; p50 so far: ";
         text += &p50s.join(", ");
     }
@@ -112,9 +112,9 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
         let threads: Vec<_> = loads
             .map(|(part, so_far)| scope.spawn(move || part.carry_out(process, barrier, so_far)))
             .collect();
-        let (clock, mut due) = (Clock::new(), NOTICE);
+        let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         while threads.iter().any(|thread| !thread.is_finished()) {
-            thread::sleep(LOOK);
+            thread::sleep(STOP_POLL_INTERVAL);
             if Duration::from_nanos(clock.now().0) >= due && due < lasts {
                 series.notice(format_args!(
                     "{} s of {} s, {}: {what}{}",
@@ -123,7 +123,7 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
                     remaining::left((lasts - due).as_secs_f64()),
                     figures(parts, &so_far),
                 ));
-                due += NOTICE;
+                due += PROGRESS_INTERVAL;
             }
         }
         let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);

@@ -10,20 +10,20 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::stopping::END_WITH_INPUT;
 
-const PREFIX: &str = "PLIMSOLL_";
+const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
 /// Variables that are no flag's.
-const OTHERS: [&str; 2] = ["PLIMSOLL_FAULT", END_WITH_INPUT];
+const NON_FLAG_VARIABLES: [&str; 2] = ["PLIMSOLL_FAULT", END_WITH_INPUT];
 
 /// Metadata of plans, whose values are secrets.
-const METADATA: &str = "PLIMSOLL_METADATA_";
+const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
 
 /// # Errors
 /// A variable `PLIMSOLL_…` that stands for no flag of any command.
 pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
-        name.starts_with(PREFIX)
-            && !name.starts_with(METADATA)
+        name.starts_with(VARIABLE_PREFIX)
+            && !name.starts_with(METADATA_PREFIX)
             && !name.starts_with(QUERY_VARIABLE)
             && !is_a_clusters(name)
     };
@@ -31,7 +31,7 @@ pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     if ours.peek().is_none() {
         return Ok(());
     }
-    let mut known = BTreeSet::from(OTHERS.map(str::to_owned));
+    let mut known = BTreeSet::from(NON_FLAG_VARIABLES.map(str::to_owned));
     collect(&commands::command(), &mut known);
     let Some(unknown) = ours.find(|name| !known.contains(*name)) else {
         return Ok(());

@@ -2,7 +2,7 @@
 
 /// The version, where the binary comes from, and what it is made of. Libraries are those of the
 /// lock file, which `cargo install` heeds with `--locked` only.
-pub(crate) const LONG: &str = concat!(
+pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
     env!("VERSION_COMMIT"),

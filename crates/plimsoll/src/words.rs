@@ -62,7 +62,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
 const LAUNCHERS: [&str; 4] = ["openssl", "python3", "python", "bash"];
 
 /// Scripts of load tests, with our command that takes their flags and files.
-const SCRIPTS: [(&str, &[&str]); 4] = [
+const KNOWN_SCRIPTS: [(&str, &[&str]); 4] = [
     ("grcp_clients.py", &[]),
     ("run_loadtest.sh", &["stack", "run", "sessions"]),
     ("analyze_results.py", &["import"]),
@@ -78,7 +78,7 @@ fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
         return Ok(None);
     };
     let name = Path::new(script).file_name().unwrap_or_default();
-    let Some((name, command)) = SCRIPTS.iter().find(|(known, _)| name == *known) else {
+    let Some((name, command)) = KNOWN_SCRIPTS.iter().find(|(known, _)| name == *known) else {
         return Ok(None);
     };
     if command == &["import"] && flags.is_empty() {
@@ -120,10 +120,12 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
         (&[command], words)
     } else if has("wsproxy-instances") && lacks("stack") {
         (&["stack", "run", "sessions"], words)
-    } else if has(FLEET.trim_start_matches('-')) && texts.iter().all(|text| !text.contains("://")) {
+    } else if has(FLEET_FLAG.trim_start_matches('-'))
+        && texts.iter().all(|text| !text.contains("://"))
+    {
         let Schemes { section, plain, .. } = registry::default_schemes();
         return Err(Failure::usage(
-            format_args!("{FLEET}: the command is missing, and the service"),
+            format_args!("{FLEET_FLAG}: the command is missing, and the service"),
             &format!(
                 "write them before the flags: plimsoll {section} {plain}://HOST:PORT -m PACKAGE.SERVICE/METHOD"
             ),
@@ -174,10 +176,11 @@ fn starts_as_number(text: &str) -> bool {
 }
 
 /// Flags whose bare numbers have a unit by their name, with ours and that unit.
-const NUMBERED: [(&str, &str, &str); 2] = [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
+const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
+    [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
 /// A fleet's own two flags, and the progress that goes with them.
-const FLEET: &str = "--no-of-clients";
+const FLEET_FLAG: &str = "--no-of-clients";
 
 /// `tool`: the one whose flags the command understands, and the scheme that its URLs have here.
 fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> {
@@ -199,10 +202,10 @@ fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> 
             Some((flag, value)) => (flag.to_owned(), Some(value.to_owned())),
             None => (text.to_owned(), None),
         };
-        is_fleet |= flag == FLEET;
+        is_fleet |= flag == FLEET_FLAG;
         has_progress |= flag == "--progress-every";
         let of_tool = tool.into_iter().flat_map(|(tool, _)| tool.numbered);
-        let mut known = NUMBERED.iter().chain(of_tool);
+        let mut known = FLAGS_WITH_UNIT.iter().chain(of_tool);
         if let Some((_, own, unit)) = known.find(|(name, ..)| *name == flag) {
             let value = attached.map(OsString::from).or_else(|| left.pop_front());
             ours.push((*own).into());
@@ -248,7 +251,15 @@ fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
         let text = word.to_string_lossy();
         let flag = text.split('=').next().unwrap_or_default();
         let is_short = flag.starts_with("-c") && !flag.starts_with("--");
-        is_short || ["--connections", "--clients", "--fleet", FLEET, "--cold"].contains(&flag)
+        is_short
+            || [
+                "--connections",
+                "--clients",
+                "--fleet",
+                FLEET_FLAG,
+                "--cold",
+            ]
+            .contains(&flag)
     };
     let given = ours.iter().take_while(|word| *word != "--");
     if threads > 1 && !given.clone().any(sets_connections) {

@@ -16,7 +16,7 @@ use plimsoll_model::output;
 use super::{Cell, Column, Of, Sink};
 
 /// Rows of a group.
-const GROUP: usize = 1 << 16;
+const GROUP_ROWS: usize = 1 << 16;
 
 pub(super) struct Parquet {
     writer: SerializedFileWriter<File>,
@@ -149,7 +149,7 @@ impl Sink for Parquet {
             column.add(cell);
         }
         self.rows += 1;
-        if self.rows == GROUP {
+        if self.rows == GROUP_ROWS {
             self.write_group().map_err(other)?;
         }
         Ok(())

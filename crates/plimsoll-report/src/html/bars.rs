@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::chart::{Frame, Scale, px, x_axis, x_grid};
 
 /// A row's height, its name included.
-const ROW: f64 = 44.0;
+const ROW_HEIGHT: f64 = 44.0;
 
 /// A name, and the bars below it.
 pub(super) struct Row {
@@ -43,7 +43,7 @@ pub(super) struct Bars {
 impl Bars {
     /// Returns the picture's heights, for wide screens and for narrow ones.
     pub(super) fn heights(&self) -> [f64; 2] {
-        [50.0 + ROW * self.rows.len() as f64; 2]
+        [50.0 + ROW_HEIGHT * self.rows.len() as f64; 2]
     }
 
     pub(super) fn draw(&self, frame: &Frame) -> Markup {
@@ -63,7 +63,7 @@ impl Bars {
             &html! {
                 (x_grid(&frame, &marks))
                 @for (i, row) in self.rows.iter().enumerate() {
-                    @let top = frame.top + ROW * i as f64;
+                    @let top = frame.top + ROW_HEIGHT * i as f64;
                     text class="strong" x=(frame.left) y=(px(top + 15.0)) { (row.name) }
                     @for part in &row.parts { (part.draw(&x, top + 22.0)) }
                     @if let Some(ends) = row.interval {

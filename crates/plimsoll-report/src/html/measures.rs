@@ -5,7 +5,9 @@ use maud::{Markup, html};
 use super::View;
 use super::page::section;
 use super::tables::{facts_table, times_of_all, times_table};
-use crate::measures::{EARLY, Fact, ON_THE_LINK, STREAMS, arriving, facts, spread, timed, times};
+use crate::measures::{
+    EARLY_DATA_LABEL, Fact, ON_THE_LINK, STREAMS_NOTE, arriving, facts, spread, timed, times,
+};
 
 /// Shows when the messages of streams came.
 pub(super) fn streams(views: &[View]) -> Markup {
@@ -21,7 +23,7 @@ pub(super) fn streams(views: &[View]) -> Markup {
         return html! {};
     }
     let lead = format!(
-        "First message: from the actual send to the first message from the server; inter-message: from one to the next; {STREAMS}."
+        "First message: from the actual send to the first message from the server; inter-message: from one to the next; {STREAMS_NOTE}."
     );
     section("Streams", &lead, &times_table("", &rows))
 }
@@ -46,15 +48,15 @@ pub(super) fn besides(views: &[View]) -> Markup {
         |view: &View| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
     let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
     let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
-        (capital(timed()), TOKENS)
+        (capital(timed()), TOKENS_NOTE)
     } else if !rows.is_empty() {
-        ("Tokens".to_owned(), TOKENS)
+        ("Tokens".to_owned(), TOKENS_NOTE)
     } else if are_all(ON_THE_LINK) {
         (
             "Bytes".to_owned(),
             "What TCP carried, handshakes and framing included.",
         )
-    } else if are_all(EARLY) {
+    } else if are_all(EARLY_DATA_LABEL) {
         (
             "Early data".to_owned(),
             "Requests sent with the first bytes of a resumed TLS session.",
@@ -69,7 +71,7 @@ pub(super) fn besides(views: &[View]) -> Markup {
     section(&heading, lead, &content)
 }
 
-const TOKENS: &str = "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.";
+const TOKENS_NOTE: &str = "First token: from the query's send; token gap: from one token to the next; time per token: the query's time after its first token, over the tokens after it.";
 
 fn capital(name: &str) -> String {
     let (first, rest) = name.split_at(1);

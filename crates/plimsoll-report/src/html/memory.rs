@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::View;
 use super::page::section;
 use super::tables;
-use crate::memory::{NOTE, held, table};
+use crate::memory::{MEMORY_NOTE, held, table};
 
 pub(super) fn memory(views: &[View]) -> Markup {
     let known = views.iter();
@@ -21,5 +21,5 @@ pub(super) fn memory(views: &[View]) -> Markup {
             div.scroll { (tables::table(&caption, &table(memory))) }
         }
     };
-    section("Memory a connection", &format!("{NOTE}."), &tables)
+    section("Memory a connection", &format!("{MEMORY_NOTE}."), &tables)
 }

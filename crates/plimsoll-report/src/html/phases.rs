@@ -13,7 +13,7 @@ use super::page::{figure, section as part};
 use super::tables::times_table;
 use crate::quantity::time;
 
-const NAMES: [&str; 5] = [
+const PHASE_NAMES: [&str; 5] = [
     "resolve",
     "TCP connect",
     "TLS handshake",
@@ -24,7 +24,7 @@ const NAMES: [&str; 5] = [
 /// One run's connections: a mean for each phase, µs.
 struct Means {
     name: String,
-    means: [f64; NAMES.len()],
+    means: [f64; PHASE_NAMES.len()],
 }
 
 impl Means {
@@ -52,7 +52,7 @@ impl Means {
 
     fn row(&self) -> Row {
         let mut parts: Vec<Part> = Vec::new();
-        for (colour, (phase, mean)) in NAMES.iter().zip(self.means).enumerate() {
+        for (colour, (phase, mean)) in PHASE_NAMES.iter().zip(self.means).enumerate() {
             let from = parts.last().map_or(0.0, |before| before.to);
             if mean > 0.0 {
                 parts.push(Part {
@@ -96,7 +96,7 @@ pub(super) fn section(views: &[View]) -> Markup {
     if bars.is_empty() {
         return html! {};
     }
-    let entries: Vec<(String, usize, Key)> = NAMES
+    let entries: Vec<(String, usize, Key)> = PHASE_NAMES
         .iter()
         .enumerate()
         .filter(|(phase, _)| bars.iter().any(|b| b.means[*phase] > 0.0))

@@ -13,7 +13,7 @@ use crate::quantity::{or_dash, time};
 use crate::table::Table;
 
 /// Points a decade of the scale.
-const POINTS: u32 = 24;
+const POINTS_PER_DECADE: u32 = 24;
 
 /// One line of the picture.
 struct Line {
@@ -78,8 +78,8 @@ pub(super) fn section(all: &[Calls]) -> Markup {
 fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line> {
     let h = times.histogram()?;
     let mut points = Vec::new();
-    for i in 0..=(6 * POINTS) {
-        let x = f64::from(i) / f64::from(POINTS);
+    for i in 0..=(6 * POINTS_PER_DECADE) {
+        let x = f64::from(i) / f64::from(POINTS_PER_DECADE);
         let p = 1.0 - 10_f64.powf(-x);
         // Below the median there is nothing to support.
         if p > 0.5 && !is_supported(h.len(), p) {
@@ -95,7 +95,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line
     })
 }
 
-const MARKS: [(f64, &str); 7] = [
+const PERCENTILE_MARKS: [(f64, &str); 7] = [
     (0.0, "0 %"),
     (std::f64::consts::LOG10_2, "50 %"),
     (1.0, "90 %"),
@@ -112,7 +112,7 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
     let right = all().map(|p| p.0).fold(1.0, f64::max);
     let x = Scale::linear(0.0, right, frame.left, frame.x_end());
     let y = Scale::log(low, high, frame.y_end(), frame.top);
-    let marks: Vec<Mark> = MARKS
+    let marks: Vec<Mark> = PERCENTILE_MARKS
         .iter()
         .filter(|(at, _)| *at <= right + 1e-9)
         .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
@@ -162,9 +162,11 @@ fn table(lines: &[Line]) -> Markup {
         or_dash(found, |(_, us)| time(*us))
     };
     let mut head = vec!["times"];
-    head.extend(MARKS[1..].iter().map(|(_, text)| *text));
+    head.extend(PERCENTILE_MARKS[1..].iter().map(|(_, text)| *text));
     let rows = lines.iter().map(|line| {
-        let figures = MARKS[1..].iter().map(|(mark, _)| at(line, *mark));
+        let figures = PERCENTILE_MARKS[1..]
+            .iter()
+            .map(|(mark, _)| at(line, *mark));
         [line.name.clone()]
             .into_iter()
             .chain(figures)

@@ -1,10 +1,10 @@
-//! A run's intervals as columns in time: at most [`MOST`] of them, however long the run was.
+//! A run's intervals as columns in time: at most [`MAX_COLUMNS`] of them, however long the run was.
 
 use plimsoll_model::record::Times;
 use plimsoll_model::run::IntervalRecord;
 
 /// Neighbours are put together above: a day of seconds would fill the memory.
-const MOST: usize = 300;
+const MAX_COLUMNS: usize = 300;
 
 /// A stretch of time.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl Timeline {
                 self.in_last += 1;
             }
             _ => {
-                if self.columns.len() == MOST {
+                if self.columns.len() == MAX_COLUMNS {
                     self.columns = merged(&self.columns, 2);
                     self.group *= 2;
                 }
@@ -149,7 +149,7 @@ mod tests {
                 ..IntervalRecord::default()
             });
         }
-        assert!(timeline.columns.len() <= MOST);
+        assert!(timeline.columns.len() <= MAX_COLUMNS);
         for most in [1, 7, 150, 10_000] {
             let columns = timeline.columns(most);
             assert!(columns.len() <= most);

@@ -18,17 +18,17 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
             let name = &ladder.rungs[of].name;
             let call = sentence([
                 time_of(ladder, of, Metric::P50, "to the time of a call (p50)"),
-                cpu_at_both_ends(ladder, of, CALL, " a call"),
+                cpu_at_both_ends(ladder, of, CALL_CPU, " a call"),
             ]);
             let connection = sentence([
                 time_of(ladder, of, Metric::ConnectionTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, CONNECTION, ""),
+                cpu_at_both_ends(ladder, of, CONNECTION_CPU, ""),
             ]);
             let resumed = sentence([
                 time_of(ladder, of, Metric::ResumedTime, "of time (p50)"),
-                cpu_at_both_ends(ladder, of, RESUMED, ""),
+                cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
-            let saturated = cpu_at_both_ends(ladder, of, SATURATED, " a call");
+            let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
                 saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
@@ -45,10 +45,10 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
 
 type Ends = [Metric; 2];
 
-const CALL: Ends = [Metric::ClientCpu, Metric::ServerCpu];
-const SATURATED: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
-const CONNECTION: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
-const RESUMED: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
+const CALL_CPU: Ends = [Metric::ClientCpu, Metric::ServerCpu];
+const SATURATED_CPU: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
+const CONNECTION_CPU: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
+const RESUMED_CPU: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
 
 /// Its parts, where there are any.
 fn sentence(parts: [Option<String>; 2]) -> Option<String> {

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use prost::Message;
 use serde::{Serialize, Serializer};
 
-use super::{COUNTERS, GAUGES, Ongoing, TIMES, counts, cpu, durations, recorded, sum_s};
+use super::{CALL_TIMES, COUNTERS, GAUGES, Ongoing, counts, cpu, durations, recorded, sum_s};
 
 /// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
 const MAX_BUCKETS: i64 = 160;
@@ -248,7 +248,7 @@ impl MetricsRequest {
             })
         });
         metrics.push(sum("cpu", "s", used.collect()));
-        for (name, _, of) in TIMES {
+        for (name, _, of) in CALL_TIMES {
             let histograms = runs.clone().filter_map(|o| Some((o, of(o).histogram()?)));
             metrics.push(exponential(name, histograms, now_unix_ns));
         }

@@ -23,8 +23,8 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
 
 /// How the queries' times are spread: percentiles, and how many fell where.
 fn distribution(out: &mut String, run: &Run, options: &Options) {
-    const BUCKETS: u64 = 12;
-    const BAR: u64 = 40;
+    const MAX_BUCKETS: u64 = 12;
+    const MAX_BAR_LENGTH: u64 = 40;
     let record = run.measured();
     let Some(h) = record.response.histogram().filter(|h| !h.is_empty()) else {
         return;
@@ -34,11 +34,11 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
         out.push('\n');
     }
     let show = |ns: u64| time(ns as f64 / 1e3);
-    let buckets = buckets(h, BUCKETS);
+    let buckets = buckets(h, MAX_BUCKETS);
     let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
     let rows = buckets.iter().map(|b| {
         // Something is never shown as nothing.
-        let length = (b.count * BAR).div_ceil(most) as usize;
+        let length = (b.count * MAX_BAR_LENGTH).div_ceil(most) as usize;
         [
             format!("{} to {}", show(b.from), show(b.to)),
             count(b.count),

@@ -3,7 +3,7 @@
 use plimsoll_model::run::Run;
 
 use super::{Options, lines, told};
-use crate::memory::{NOTE, held, table};
+use crate::memory::{MEMORY_NOTE, held, table};
 
 pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
     let Some(memory) = &run.summary.memory else {
@@ -12,6 +12,6 @@ pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
     told(out, [held(memory)], options);
     out.push('\n');
     *out += &table(memory).on_terminal(options.width);
-    lines(out, NOTE, options);
+    lines(out, MEMORY_NOTE, options);
     out.push('\n');
 }

@@ -3,7 +3,7 @@
 use plimsoll_model::run::Run;
 
 use super::Options;
-use super::table::GAP;
+use super::table::COLUMN_GAP;
 use crate::slowest;
 use crate::table::Table;
 
@@ -18,13 +18,13 @@ pub(super) fn slowest(out: &mut String, run: &Run, options: &Options) {
 /// Trace ids are copied, so no cell is broken: columns that have no room are left out whole.
 fn shown(calls: &Table, width: usize) -> String {
     /// Those that matter least, in the order in which they are left out.
-    const SPARE: [usize; 4] = [4, 2, 1, 3];
+    const SPARE_COLUMNS: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {
         let rows = calls.rows.iter().chain([&calls.head]);
-        GAP + rows.fold(0_usize, |most, row| most.max(row[column].chars().count()))
+        COLUMN_GAP + rows.fold(0_usize, |most, row| most.max(row[column].chars().count()))
     };
     let mut shown: Vec<usize> = (0..calls.head.len()).collect();
-    for spare in SPARE {
+    for spare in SPARE_COLUMNS {
         if shown.iter().map(|column| needed(*column)).sum::<usize>() > width {
             shown.retain(|column| *column != spare);
         }

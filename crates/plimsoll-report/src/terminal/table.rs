@@ -6,7 +6,7 @@ use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 use crate::table::Table;
 
 /// Characters between two columns.
-pub(super) const GAP: usize = 2;
+pub(super) const COLUMN_GAP: usize = 2;
 
 impl Table {
     /// Draws no lines: a head, rows, two spaces between columns. Text may be broken over several lines; a number so
@@ -32,7 +32,7 @@ impl Table {
         }
         table.add_rows(&self.rows);
         for (i, column) in table.column_iter_mut().enumerate() {
-            column.set_padding((0, GAP as u16));
+            column.set_padding((0, COLUMN_GAP as u16));
             column.set_cell_alignment(if self.is_text(i) {
                 CellAlignment::Left
             } else {
@@ -52,12 +52,12 @@ impl Table {
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
     // What stays together has a space between that nothing is broken at.
-    const WHOLE: char = '\u{a0}';
+    const NO_BREAK_SPACE: char = '\u{a0}';
     let mut glued = String::with_capacity(text.len());
     for (i, word) in text.split(' ').enumerate() {
         let unit = word.trim_end_matches([',', '.', ';', ':', ')']);
         let is_unit = glued.ends_with(|c: char| c.is_ascii_digit()) && UNITS.contains(&unit);
-        glued.extend((i > 0).then_some(if is_unit { WHOLE } else { ' ' }));
+        glued.extend((i > 0).then_some(if is_unit { NO_BREAK_SPACE } else { ' ' }));
         glued += word;
     }
     let options = Options::new(width)
@@ -66,7 +66,9 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         .word_splitter(WordSplitter::NoHyphenation)
         .wrap_algorithm(WrapAlgorithm::FirstFit);
     let lines = textwrap::wrap(&glued, options).into_iter();
-    lines.map(|line| line.replace(WHOLE, " ")).collect()
+    lines
+        .map(|line| line.replace(NO_BREAK_SPACE, " "))
+        .collect()
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use plimsoll_model::run::Run;
 
-use super::table::GAP;
+use super::table::COLUMN_GAP;
 use super::{Options, lines};
-use crate::measures::{STREAMS, table};
+use crate::measures::{STREAMS_NOTE, table};
 use crate::table::Table;
 use crate::times::{above, dash, of_calls};
 
@@ -29,7 +29,7 @@ pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
     };
     let mut used = first;
     for column in all.rows.iter().cloned() {
-        let needed = widest(&column) + GAP;
+        let needed = widest(&column) + COLUMN_GAP;
         if used + needed > options.width && !beside.is_empty() {
             *out += &show(&mut beside);
             used = first;
@@ -42,7 +42,7 @@ pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
         lines(out, &text, options);
     }
     if run.summary.total.messages.is_some() {
-        let _ = writeln!(out, "{STREAMS}");
+        let _ = writeln!(out, "{STREAMS_NOTE}");
     }
     if let Some(delay) = options.overhead_over {
         lines(out, &above(run, delay), options);

@@ -18,7 +18,7 @@ const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 /// The CA's own lifetime, unless the certificates it signs need a longer one.
 const CA_DAYS: u32 = 3650;
 /// Certificates are valid from so long before now: clocks of test machines disagree.
-const BACKDATED: Duration = Duration::from_secs(3600);
+const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
 /// More makes a certificate that no TLS library takes: handshake messages beyond 64 KiB.
 const MAX_NAMES: u32 = 2_000;
 const MAX_BETWEEN: u32 = 20;
@@ -242,7 +242,7 @@ fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateErro
             let not_after = now
                 .checked_add(SignedDuration::from_hours(i64::from(days) * 24))
                 .map_err(|_| bad(format!("{days} days end after the year 9999")))?;
-            Ok((now - BACKDATED, not_after))
+            Ok((now - CLOCK_SKEW_MARGIN, not_after))
         }
         Validity::For(time) if time < Duration::from_secs(1) => {
             Err(bad(format!("{time:?} is less than a second")))
@@ -252,7 +252,7 @@ fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateErro
             let not_after = now
                 .checked_add(time)
                 .map_err(|_| bad(format!("{time:?} end after the year 9999")))?;
-            Ok((now - BACKDATED, not_after))
+            Ok((now - CLOCK_SKEW_MARGIN, not_after))
         }
         Validity::Between {
             not_before,

@@ -9,7 +9,7 @@ use super::Topology;
 use super::balancer::connections;
 
 /// Descriptors that a process needs besides its clients'.
-const BESIDES: u64 = 500;
+const RESERVED_DESCRIPTORS: u64 = 500;
 const MAX_BALANCERS: u16 = 16;
 
 /// The limits that a stack has to live with.
@@ -49,7 +49,7 @@ impl Limits {
         let mut problems = Vec::new();
         // The gateways' sessions are spread by a hash, which is never quite even.
         let needs = if topology.embedded {
-            vec![("the server", 2 * sessions + BESIDES)]
+            vec![("the server", 2 * sessions + RESERVED_DESCRIPTORS)]
         } else {
             let gateways = u64::from(topology.gateways.max(1));
             vec![
@@ -57,7 +57,10 @@ impl Limits {
                     "a balancer",
                     balancer_needs(topology.sessions, topology.balancers),
                 ),
-                ("a gateway", sessions * 3 / (2 * gateways) + BESIDES),
+                (
+                    "a gateway",
+                    sessions * 3 / (2 * gateways) + RESERVED_DESCRIPTORS,
+                ),
             ]
         };
         for (whose, needed) in needs {
@@ -83,7 +86,7 @@ impl Limits {
 
 /// Descriptors of each of so many balancers: both ends of every connection.
 fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
-    2 * connections(sessions, balancers) + BESIDES
+    2 * connections(sessions, balancers) + RESERVED_DESCRIPTORS
 }
 
 /// The first of these addresses that something else listens on.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-const POLL: Duration = Duration::from_millis(20);
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a process may take to end when it is asked to.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
@@ -95,8 +95,8 @@ impl Process {
                 if let Some(child) = &mut self.child {
                     let _ = child.try_wait();
                 }
-                thread::sleep(POLL);
-                waited += POLL;
+                thread::sleep(EXIT_POLL_INTERVAL);
+                waited += EXIT_POLL_INTERVAL;
             }
         }
     }

@@ -18,8 +18,8 @@ use crate::child::Served;
 use crate::failure::Failure;
 
 /// How often its start is looked for, this far apart: for a minute, which is far more than it takes.
-const LOOKS: u32 = 12_000;
-const APART: Duration = Duration::from_millis(5);
+const MAX_START_POLLS: u32 = 12_000;
+const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a rung's link is to be.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,7 +130,7 @@ pub(super) fn start(
         .stderr(out);
     let mut process = Served(spawn(&mut command).map_err(failed)?);
     let mut printed = String::new();
-    for _ in 0..LOOKS {
+    for _ in 0..MAX_START_POLLS {
         printed = fs::read_to_string(log).unwrap_or_default();
         let address = printed
             .lines()
@@ -142,7 +142,7 @@ pub(super) fn start(
         if process.0.try_wait().map_err(failed)?.is_some() {
             break;
         }
-        thread::sleep(APART);
+        thread::sleep(START_POLL_INTERVAL);
     }
     let last = printed.lines().rev().find(|line| !line.trim().is_empty());
     Err(Failure::error_with_help(

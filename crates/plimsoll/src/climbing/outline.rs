@@ -12,7 +12,7 @@ use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned;
 
 use super::turning::Turning;
-use super::{Asked, LADDER, SLICE, Step, parts, slices, timed};
+use super::{Asked, DEFAULT_SLICE, LADDER_KIND, Step, parts, slices, timed};
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::presentation;
@@ -45,7 +45,7 @@ impl Outline {
         let mut spec = spec.clone();
         asked.flags.note(&mut spec)?;
         let options = spec.ladder.clone().unwrap_or_default();
-        let length = options.slice.map_or(SLICE, |p| p.0);
+        let length = options.slice.map_or(DEFAULT_SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
             return Err(Failure::usage(
                 "--slice: shorter than 100ms measures nothing",
@@ -87,7 +87,7 @@ impl Outline {
             spec.load.warmup = warmup(&rungs[0]);
         }
         let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
-        let is_ladder = asked.kind == LADDER;
+        let is_ladder = asked.kind == LADDER_KIND;
         let rounds = match options.rounds {
             Some(rounds) => rounds as usize,
             None if is_ladder => ladder::fewest_rounds(rungs.len()),
@@ -236,7 +236,7 @@ impl fmt::Display for Outline {
                 (longest * turning.sittings + self.length) * turning.stretches
             }
             Err(why) => {
-                if self.kind != LADDER {
+                if self.kind != LADDER_KIND {
                     writeln!(f, "in slices, and no turns: {why}")?;
                 }
                 self.show_slices(f)?
@@ -248,9 +248,9 @@ impl fmt::Display for Outline {
                 f,
                 "{}: {rounds} rounds of slices of {}",
                 part.words(),
-                planned(parts::SLICE)
+                planned(parts::PART_SLICE)
             )?;
-            all += parts::SLICE * (n * rounds) as u32;
+            all += parts::PART_SLICE * (n * rounds) as u32;
         }
         for gate in &self.gates {
             writeln!(f, "fails if {gate} is exceeded")?;

@@ -16,14 +16,14 @@ use super::{Asked, Rounds};
 use crate::failure::Failure;
 
 /// Long enough for some hundred calls, and as short as rounds have to be.
-pub(super) const SLICE: Duration = Duration::from_millis(200);
+pub(super) const PART_SLICE: Duration = Duration::from_millis(200);
 
 /// Calls in flight that keep a server busy, at least.
 const IN_FLIGHT: u32 = 32;
 
 /// New connections are made one after the other, and so many a slice at most: each leaves a port
 /// behind that can't be used again for a while.
-const CONNECTIONS: u64 = 500;
+const MAX_SLICE_CONNECTIONS: u64 = 500;
 
 /// Within it, a slice of resumed connections makes its full handshake.
 const FIRST_TICKET: Duration = Duration::from_millis(20);
@@ -140,19 +140,19 @@ fn load(part: Part, rung: &RungSpec) -> Spec {
     let load = &mut spec.load;
     (load.rate, load.steps, load.arrivals) = (None, None, None);
     (load.think, load.precision, load.abort_after) = (None, None, None);
-    (load.duration, load.calls) = (Some(Period(SLICE)), None);
+    (load.duration, load.calls) = (Some(Period(PART_SLICE)), None);
     load.warmup = Some(Period(Duration::ZERO));
     let never = load.reuse.as_deref() == Some("never");
     let connections = load.connections.unwrap_or(1);
     match part {
         Part::Saturated => {
             load.clients = Some(IN_FLIGHT.max(connections));
-            load.calls = never.then_some(CONNECTIONS);
+            load.calls = never.then_some(MAX_SLICE_CONNECTIONS);
         }
         Part::Connections | Part::Resumed => {
             load.clients = Some(1);
             (load.reuse, load.connections) = (Some("never".to_owned()), None);
-            load.calls = Some(CONNECTIONS);
+            load.calls = Some(MAX_SLICE_CONNECTIONS);
             if part == Part::Resumed {
                 // The first connection has no ticket yet.
                 load.warmup = Some(Period(FIRST_TICKET));

@@ -114,7 +114,7 @@ fn way_to(
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
     };
     match (via, set) {
-        (Via::OneSidecar, _) => Ok(vec![one(file(""), route(end, ""), ANY)?]),
+        (Via::OneSidecar, _) => Ok(vec![one(file(""), route(end, ""), ANY_LOCAL_PORT)?]),
         (Via::TwoSidecars, Some(set)) => {
             let files = |cert: &Path, key: &Path| {
                 let [ca, cert, key] = [&set.ca_cert, cert, key].map(toml_path);
@@ -122,10 +122,10 @@ fn way_to(
             };
             let listen = files(&set.server_cert, &set.server_key);
             let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
-            let far = one(file("-far"), far, ANY)?;
+            let far = one(file("-far"), far, ANY_LOCAL_PORT)?;
             let upstream = files(&set.client_cert, &set.client_key);
             let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
-            let near = one(file("-near"), route(far.address, &tls), ANY)?;
+            let near = one(file("-near"), route(far.address, &tls), ANY_LOCAL_PORT)?;
             Ok(vec![far, near])
         }
         _ => Ok(Vec::new()),
@@ -133,7 +133,7 @@ fn way_to(
 }
 
 /// A port that is free.
-const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Starts a sidecar with one route, which it listens for `at`.
 fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure> {

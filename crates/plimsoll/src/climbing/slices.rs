@@ -17,7 +17,7 @@ use crate::execution::{self, By};
 use crate::failure::Failure;
 use crate::progress::Series;
 use crate::remaining::Remaining;
-use crate::together::NOTICE;
+use crate::together::PROGRESS_INTERVAL;
 
 /// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
@@ -80,7 +80,7 @@ impl Climb<'_> {
             series.notice(format_args!("{}: {rounds} rounds", part.words()));
         }
         let remaining = Remaining::of(u32::try_from(rounds).unwrap_or(u32::MAX));
-        let (clock, mut due) = (Clock::new(), NOTICE);
+        let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         for (round, mut order) in orders.into_iter().enumerate() {
             let shifted = |rung: usize| (round + rung) % rounds;
             order.retain(|rung| takes_part(shifted(*rung), all.rounds[*rung], rounds));
@@ -144,7 +144,7 @@ impl Climb<'_> {
                 }
                 // Their rounds are short.
                 Some(_) if elapsed >= due && done < rounds => {
-                    due = elapsed + NOTICE;
+                    due = elapsed + PROGRESS_INTERVAL;
                     series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));
                 }
                 Some(_) => {}

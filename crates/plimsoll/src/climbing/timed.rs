@@ -8,7 +8,7 @@ use plimsoll_model::plan::begins;
 use plimsoll_model::spec::{LadderSpec, RungSpec, Spec};
 use plimsoll_report::quantity::planned;
 
-use super::SLICE;
+use super::DEFAULT_SLICE;
 
 /// From a turn's beginning to the next one's, and how many each rung has; or why they can't be taken.
 pub(super) fn turns(
@@ -47,7 +47,7 @@ pub(super) fn turns(
             handshakes = clients.max(handshakes);
         }
     }
-    let length = (spec.load.duration).map_or(SLICE * rungs.len() as u32, |given| given.0);
+    let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
     pieces::turns(length, rungs.len(), bytes, handshakes)
         .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", planned(length)))
 }

@@ -18,21 +18,21 @@ use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
 use plimsoll_report::quantity::time;
 
 use super::testbed::Company;
-use super::{Asked, Climb, LADDER, timed};
+use super::{Asked, Climb, LADDER_KIND, timed};
 use crate::failure::Failure;
 use crate::progress::Series;
 use crate::remaining::Remaining;
-use crate::together::{self, NOTICE, Part};
+use crate::together::{self, PROGRESS_INTERVAL, Part};
 
 /// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
 /// CPU, which are those of seconds, hold together.
-const LENGTH: Duration = Duration::from_secs(20);
+const MIN_DURATION: Duration = Duration::from_secs(20);
 /// At low rates so many rounds are worth some more time, but not any.
-const ROUNDS: f64 = 100.0;
-const LONGEST: Duration = Duration::from_secs(120);
+const TARGET_ROUNDS: f64 = 100.0;
+const MAX_DURATION: Duration = Duration::from_secs(120);
 
 /// How long all stretches take together at most, where a resolution or a gate asks for several.
-const BUDGET: Duration = Duration::from_secs(120);
+const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_STRETCHES: u32 = 60;
 
 /// A stretch is divided into as many sittings: so many that the interval of their values is hardly wider than
@@ -106,7 +106,7 @@ impl Turning {
             };
         }
         let full_load = match asked.kind {
-            LADDER => Ok(None),
+            LADDER_KIND => Ok(None),
             _ => timed::turns(spec, rungs, options).map(Some),
         };
         let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
@@ -155,16 +155,16 @@ impl Turning {
         }
         let length = match &spec.load.rate {
             Some(RateSpec::Steady(rate)) => {
-                let calls = ROUNDS * rungs.len() as f64 * f64::from(calls);
-                Duration::try_from_secs_f64(calls / rate.0).unwrap_or(LONGEST)
+                let calls = TARGET_ROUNDS * rungs.len() as f64 * f64::from(calls);
+                Duration::try_from_secs_f64(calls / rate.0).unwrap_or(MAX_DURATION)
             }
-            _ => LENGTH,
+            _ => MIN_DURATION,
         };
-        let length = length.clamp(LENGTH, LONGEST);
+        let length = length.clamp(MIN_DURATION, MAX_DURATION);
         let length = budget.map_or(length, |most| length.min(most.0));
         let stretch = spec.load.duration.map_or(length, |given| given.0);
         let stretches = if resolution.is_some() || gated {
-            budget.map_or(BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1)
+            budget.map_or(DEFAULT_BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1)
         } else {
             1.0
         };
@@ -215,7 +215,7 @@ fn sittings(
 /// Why the rungs can't take turns.
 fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) -> Option<String> {
     let load = &spec.load;
-    let is_ladder = asked.kind == LADDER;
+    let is_ladder = asked.kind == LADDER_KIND;
     let schedule = |rung: &RungSpec| {
         let load = &rung.spec.load;
         (
@@ -280,7 +280,7 @@ impl Climb<'_> {
         // Looking several times would claim a difference more often than looking once.
         let alpha = ALPHA / f64::from(turning.stretches);
         let mut all: Vec<Measured> = Vec::new();
-        let (clock, mut due) = (Clock::new(), NOTICE);
+        let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         let series = Series::new(self.process.progress);
         let sittings = turning.stretches * turning.sittings;
         let remaining = Remaining::of(sittings);
@@ -299,7 +299,7 @@ impl Climb<'_> {
             if !sitting.is_multiple_of(turning.sittings) && !self.record.interrupted {
                 let elapsed = Duration::from_nanos(clock.now().0);
                 if elapsed >= due {
-                    due = elapsed + NOTICE;
+                    due = elapsed + PROGRESS_INTERVAL;
                     let so_far = self.so_far();
                     let left = at_most(sitting);
                     series.notice(format_args!(

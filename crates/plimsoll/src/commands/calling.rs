@@ -60,7 +60,7 @@ impl Listed for Entry {
             .after_help(format!(
                 "{}\n\n{}",
                 default_load_help(self),
-                environment::HELP
+                environment::VARIABLES_HELP
             ))
     }
 }

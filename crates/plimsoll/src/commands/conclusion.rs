@@ -12,7 +12,7 @@ use crate::failure::Failure;
 /// # Errors
 /// When stdout can't be written to.
 pub(super) fn conclude(json: &Json, counts: &[(&str, u64)]) -> Result<(), Failure> {
-    let panics = Some((defects::COUNT, defect::seen())).filter(|(_, n)| *n > 0);
+    let panics = Some((defects::PANICS_COUNTER, defect::seen())).filter(|(_, n)| *n > 0);
     let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
     print(json, &counts, |_| true)
 }

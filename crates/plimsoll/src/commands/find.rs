@@ -51,7 +51,7 @@ use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 pub(crate) struct Arguments {
     /// A plan file; - is stdin.
     #[arg(value_name = "PLAN")]
@@ -86,11 +86,11 @@ pub(crate) struct Arguments {
 }
 
 /// Where the search begins when neither plan nor flag says so.
-const START: Rate = Rate(100.0);
+const DEFAULT_START_RATE: Rate = Rate(100.0);
 /// Without an objective on errors, more of them than this fail a trial.
 const IMPLIED_ERRORS: f64 = 0.01;
 /// The target's pause between trials.
-const SETTLE: Duration = Duration::from_millis(300);
+const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// A trial that is lost goes on as long, so that its curve point means something.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
@@ -199,7 +199,7 @@ fn begin(spec: &mut Spec) -> f64 {
             .flatten()
             .find_map(|s| s.rate.or(s.from))
             .filter(|r| r.0 > 0.0)
-            .unwrap_or(START),
+            .unwrap_or(DEFAULT_START_RATE),
     };
     if load.clients.is_none() {
         (load.rate, load.steps) = (Some(RateSpec::Steady(start)), None);
@@ -369,7 +369,7 @@ impl Hunt<'_> {
             Some(team) => team.lead(attempt, job)?,
         };
         if !self.stopped() {
-            thread::sleep(SETTLE);
+            thread::sleep(SETTLE_TIME);
         }
         let took = clock.now().duration_since(began);
         let growth = growth(&plan, &run)?;

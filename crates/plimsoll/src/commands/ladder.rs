@@ -29,7 +29,7 @@ Example: what TLS and client certificates add, with a server of ours for each
 Example: what TLS and a proxy add to a service of your own
   plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 pub(crate) struct Arguments {
     /// A plan; or two or more services, grpc://HOST:PORT or grpcs://HOST:PORT, each with its name
     /// before it where it has one: NAME=URL.

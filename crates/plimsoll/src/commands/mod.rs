@@ -55,12 +55,12 @@ use picked::Picked;
 #[derive(Debug, Args)]
 #[command(
     version,
-    long_version = version::LONG,
+    long_version = version::LONG_VERSION,
     before_help = "Example: a server, and 1000 calls a second for ten seconds against it\n  \
         plimsoll serve score --listen 127.0.0.1:50051 &\n  \
         plimsoll grpc grpc://127.0.0.1:50051 -m score.ScoreService/GetScore \\\n      \
         -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --duration 10s",
-    after_help = environment::HELP,
+    after_help = environment::VARIABLES_HELP,
     subcommand_required = true,
     arg_required_else_help = true,
     propagate_version = true

@@ -11,7 +11,7 @@ use plimsoll_model::units::Size;
 use crate::console;
 use crate::failure::{Exit, Failure};
 
-const BLOCK: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Make a file of an exact size, to serve and fetch.
 #[derive(Debug, Args)]
@@ -69,11 +69,13 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 /// Writes so many bytes.
 fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
     let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
-    let mut block = vec![0u8; BLOCK];
+    let mut block = vec![0u8; BLOCK_BYTES];
     let mut left = size;
     while left > 0 {
         mixer.fill(&mut block);
-        let n = usize::try_from(left).unwrap_or(BLOCK).min(BLOCK);
+        let n = usize::try_from(left)
+            .unwrap_or(BLOCK_BYTES)
+            .min(BLOCK_BYTES);
         out.write_all(&block[..n])?;
         left -= n as u64;
     }

@@ -79,7 +79,7 @@ struct SidecarArguments {
     before_help = "Example: on one thread, for at most 20,000 sessions\n  \
         JWT_SECRET=… plimsoll relay gateway --listen 127.0.0.1:4041 --redis redis://127.0.0.1:6379 \\\n      \
         --workers 1 --max-sessions 20000",
-    after_help = crate::environment::HELP
+    after_help = crate::environment::VARIABLES_HELP
 )]
 struct GatewayArguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.

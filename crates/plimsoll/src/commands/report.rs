@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
 }
 
 /// Formats that runs of all protocols have.
-const FORMATS: [(&str, &str); 6] = [
+const COMMON_FORMATS: [(&str, &str); 6] = [
     ("lines", "a JSON object a call"),
     ("hdr", "an HdrHistogram log"),
     (
@@ -76,7 +76,7 @@ const FORMATS: [(&str, &str); 6] = [
 /// All formats, for people.
 fn formats() -> String {
     let of_protocols = registry::files().map(|files| (files.name, files.about));
-    let all = FORMATS.into_iter().chain(of_protocols);
+    let all = COMMON_FORMATS.into_iter().chain(of_protocols);
     let all = all.map(|(name, about)| format!("{name} ({about})"));
     all.collect::<Vec<String>>().join(", ")
 }
@@ -198,7 +198,7 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     let of_protocol = registry::files().find(|files| files.name == format);
-    if of_protocol.is_none() && !FORMATS.iter().any(|(name, _)| *name == format) {
+    if of_protocol.is_none() && !COMMON_FORMATS.iter().any(|(name, _)| *name == format) {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
             &format!("write --export FORMAT FILE, with a format of {}", formats()),

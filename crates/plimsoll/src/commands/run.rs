@@ -25,7 +25,7 @@ Example: a plan as it is, and with another rate and no load yet
   plimsoll run plans/score-steady.toml --rate 500/s --dry-run
 Example: a plan with other data than its own
   plimsoll run plans/orders-varied.toml --rows plans/instruments.csv --rows-order unique --calls 5",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 pub(crate) struct Arguments {
     /// Plan files; - is stdin.
     #[arg(value_name = "PLAN", required = true)]

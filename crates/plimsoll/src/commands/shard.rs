@@ -21,7 +21,7 @@ use crate::planning::read;
 use crate::problems::Source;
 use crate::process::Process;
 use crate::protocols;
-use crate::spread::wire::{End, HEARTBEAT, Message, Order, Ready, messages};
+use crate::spread::wire::{End, HEARTBEAT_INTERVAL, Message, Order, Ready, messages};
 use crate::threads;
 
 /// One of several processes that share a load. Other commands start it where they need it.
@@ -139,7 +139,7 @@ fn send_heartbeats() -> Result<(), Failure> {
     threads::start("heartbeat", || {
         loop {
             send(&Message::Alive);
-            thread::sleep(HEARTBEAT);
+            thread::sleep(HEARTBEAT_INTERVAL);
         }
     })
     .map(drop)

@@ -136,7 +136,7 @@ struct TopologyFlags {
     sessions: Option<u32>,
 }
 
-const SESSIONS: u32 = 10_000;
+const DEFAULT_SESSIONS: u32 = 10_000;
 
 /// Start everything and wait until it is healthy.
 #[derive(Debug, Args)]
@@ -184,7 +184,7 @@ struct LogsArguments {
 /// Start a stack, load it, print the report, and stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
-    after_help = crate::environment::HELP)]
+    after_help = crate::environment::VARIABLES_HELP)]
 struct RunArguments {
     #[command(flatten)]
     place: Place,
@@ -308,7 +308,7 @@ fn up(
     descriptors::raise_limit()?;
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
-    let sessions = flags.sessions.max(clients).unwrap_or(SESSIONS);
+    let sessions = flags.sessions.max(clients).unwrap_or(DEFAULT_SESSIONS);
     let limits = Limits::here();
     let topology = Topology {
         backends: flags.backends,

@@ -23,8 +23,8 @@ use crate::process::Process;
 use crate::shards::Meeting;
 
 /// The table of metrics in a sweep's directory, for spreadsheets and for programs.
-const CSV: &str = "metrics.csv";
-const JSON: &str = "metrics.json";
+const CSV_FILE: &str = "metrics.csv";
+const JSON_FILE: &str = "metrics.json";
 
 /// Measure TLS links of every suite, size and mode in a plan, and how close each comes to the limit of the machine.
 ///
@@ -36,7 +36,7 @@ Example: three suites, sizes from 1 KiB to 512 MiB, full and resumed handshakes
   plimsoll sweep plans/tls-sweep.toml
 Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
-    after_help = crate::environment::HELP,
+    after_help = crate::environment::VARIABLES_HELP,
     mut_arg("target", |arg| arg.help(sweeping::TARGET)),
     mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
 pub(crate) struct Arguments {
@@ -129,7 +129,7 @@ fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
 
 fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
     let pretty = serde_json::to_string_pretty(&shown::document(record)).map_err(Failure::error)?;
-    let files = [(CSV, shown::csv(record)), (JSON, pretty + "\n")];
+    let files = [(CSV_FILE, shown::csv(record)), (JSON_FILE, pretty + "\n")];
     for (name, text) in files {
         let path = dir.join(name);
         output::write(&path, text)
@@ -139,7 +139,7 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
     match screen {
         Screen::Tables => {
             let text = shown::render(record, &presentation::options());
-            let csv = dir.join(CSV);
+            let csv = dir.join(CSV_FILE);
             console::result(format_args!(
                 "{text}\nThe table for programs is {}\n",
                 csv.display()

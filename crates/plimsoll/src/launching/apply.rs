@@ -16,10 +16,10 @@ use crate::console;
 use crate::failure::Failure;
 
 /// How often the job is looked at.
-const EVERY: Duration = Duration::from_secs(2);
+const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A cluster that does not answer so often in a row is given up.
-const TRIES: u32 = 30;
+const MAX_FAILED_POLLS: u32 = 30;
 
 /// Lines of a pod's log that are shown where it failed.
 pub(crate) const LAST_LINES: &str = "--tail=20";
@@ -179,13 +179,13 @@ impl Job<'_> {
                 }
                 Err(failure) => {
                     failed += 1;
-                    if failed == TRIES {
+                    if failed == MAX_FAILED_POLLS {
                         return Err(failure);
                     }
                 }
             }
             interrupted()?;
-            thread::sleep(EVERY);
+            thread::sleep(JOB_POLL_INTERVAL);
         }
     }
 

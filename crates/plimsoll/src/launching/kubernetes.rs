@@ -21,10 +21,10 @@ const MAX_OBJECT: usize = 1 << 20;
 /// Of the part of a name that a run's ID makes: with `plimsoll-` and `-tls` a label's 63 (RFC 1123).
 const MAX_NAME: usize = 50;
 /// The user of the images, who owns nothing.
-const USER: u32 = 10_001;
-const FILES: &str = "/plan";
-const MEETING: &str = "/rendezvous";
-const RUNS: &str = "/runs";
+const USER_ID: u32 = 10_001;
+const PLAN_DIR: &str = "/plan";
+const RENDEZVOUS_DIR: &str = "/rendezvous";
+const RUNS_DIR: &str = "/runs";
 
 /// What the pods need besides the plan.
 pub(crate) struct Objects<'a> {
@@ -112,15 +112,15 @@ impl Objects<'_> {
     fn url(&self) -> String {
         match self.meeting {
             Meeting::Url(url) => url.to_owned(),
-            Meeting::Claim(_) => format!("file://{MEETING}"),
+            Meeting::Claim(_) => format!("file://{RENDEZVOUS_DIR}"),
         }
     }
 
     /// The run directory, which shard 0 writes.
     pub(crate) fn out(&self) -> String {
         match self.meeting {
-            Meeting::Url(_) => format!("{RUNS}/run"),
-            Meeting::Claim(_) => format!("{MEETING}/runs/{}", self.run_id),
+            Meeting::Url(_) => format!("{RUNS_DIR}/run"),
+            Meeting::Claim(_) => format!("{RENDEZVOUS_DIR}/runs/{}", self.run_id),
         }
     }
 
@@ -135,7 +135,7 @@ impl Objects<'_> {
             Meeting::Claim(claim) => format!(
                 "#   kubectl{space} logs -f job/{name} --all-pods\n\
                  # The run directory is {} of the claim {claim}.\n",
-                self.out().trim_start_matches(MEETING)
+                self.out().trim_start_matches(RENDEZVOUS_DIR)
             ),
         };
         format!(
@@ -238,7 +238,8 @@ impl Objects<'_> {
             "        - name: rendezvous\n          persistentVolumeClaim:\n            claimName: {}\n",
             json(claim)
         );
-        let mount = format!("            - name: rendezvous\n              mountPath: {MEETING}\n");
+        let mount =
+            format!("            - name: rendezvous\n              mountPath: {RENDEZVOUS_DIR}\n");
         (mount, text)
     }
 
@@ -312,16 +313,16 @@ kind: Job
               plimsoll/run: {name}
       securityContext:
         runAsNonRoot: true
-        runAsUser: {USER}
-        runAsGroup: {USER}
-        fsGroup: {USER}
+        runAsUser: {USER_ID}
+        runAsGroup: {USER_ID}
+        fsGroup: {USER_ID}
         seccompProfile:
           type: RuntimeDefault
       containers:
         - name: shard
           image: {image}
           args:
-{arguments}          workingDir: {FILES}
+{arguments}          workingDir: {PLAN_DIR}
 {variables}          resources:
             requests: {{cpu: {cpu}, memory: {memory}}}
             limits: {{memory: {memory}}}
@@ -332,10 +333,10 @@ kind: Job
               drop: [ALL]
           volumeMounts:
             - name: plan
-              mountPath: {FILES}
+              mountPath: {PLAN_DIR}
               readOnly: true
             - name: runs
-              mountPath: {RUNS}
+              mountPath: {RUNS_DIR}
             - name: runs
               mountPath: /tmp
 {mount}{volumes}",

@@ -17,7 +17,7 @@ use plimsoll_model::{Outcome, Plan};
 use crate::remaining::{self, clock};
 
 /// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
-const HISTORY: usize = 300;
+const MAX_HISTORY_INTERVALS: usize = 300;
 
 /// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -254,7 +254,7 @@ impl Board {
                 (&mut self.longest, whole(response.map(|r| r.max_us))),
             ] {
                 history.push_back(value);
-                if history.len() > HISTORY {
+                if history.len() > MAX_HISTORY_INTERVALS {
                     history.pop_front();
                 }
             }

@@ -19,36 +19,36 @@ use crate::remaining::clock;
 use grid::{Entry, Grid};
 use lines::lines;
 
-const SOFT: Style = Style::new().add_modifier(Modifier::DIM);
+const DIM_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
 /// Not soft where it lies on a line that is: terminals show one of the two, and not always the same.
-const STRONG: Style = Style::new()
+const BOLD_STYLE: Style = Style::new()
     .add_modifier(Modifier::BOLD)
     .remove_modifier(Modifier::DIM);
-const SEA: Style = Style::new().fg(Color::Cyan);
-const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
+const ACCENT_STYLE: Style = Style::new().fg(Color::Cyan);
+const ERROR_STYLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 /// Columns of the panels at the left where there is room for both, with a gap behind them.
-const LEFT: u16 = 40;
-const GAP: u16 = 2;
+const LEFT_PANEL_WIDTH: u16 = 40;
+const PANEL_GAP: u16 = 2;
 /// Rows of the table of times: head, five percentiles, the last interval's p50 and p99.
-const FIGURES: u16 = 10;
+const TIMES_TABLE_ROWS: u16 = 10;
 /// Where a terminal is smaller, there is room for lines alone.
-const LEAST_COLUMNS: u16 = 60;
-const LEAST_ROWS: u16 = 10;
+const MIN_COLUMNS: u16 = 60;
+const MIN_ROWS: u16 = 10;
 /// Rows of the pictures, and how many they may grow to on a tall terminal.
-const PICTURES: u16 = 5;
-const PICTURES_MOST: u16 = 16;
+const MIN_CHART_ROWS: u16 = 5;
+const MAX_CHART_ROWS: u16 = 16;
 
 /// Draws `board`, and below it what was `noted` while it is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let area = frame.area();
-    if area.width < LEAST_COLUMNS || area.height < LEAST_ROWS {
+    if area.width < MIN_COLUMNS || area.height < MIN_ROWS {
         frame.render_widget(Paragraph::new(lines(board, area)), area);
         return;
     }
     let rows = Rows::of(area, board, noted);
     let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
         Constraint::Length(rows.head),
-        Constraint::Length(FIGURES),
+        Constraint::Length(TIMES_TABLE_ROWS),
         Constraint::Length(rows.objectives),
         Constraint::Length(rows.pictures),
         Constraint::Length(rows.ends),
@@ -57,7 +57,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     ])
     .areas(area);
     // Half of a narrow terminal, rounded up.
-    let left = LEFT.min(area.width.div_ceil(2) + 1);
+    let left = LEFT_PANEL_WIDTH.min(area.width.div_ceil(2) + 1);
     let halves =
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
     header(frame, head, board);
@@ -68,7 +68,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let [rates, tails] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)])
             .areas(pictures);
-    history(frame, rates, "calls/s", &board.rates, SEA, |n| {
+    history(frame, rates, "calls/s", &board.rates, ACCENT_STYLE, |n| {
         rate(n as f64)
     });
     let orange = Style::new().fg(Color::Yellow);
@@ -82,7 +82,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
         0..75 => "q: end the run, everything written · twice Ctrl-C: at once",
         _ => "q: end the run, with everything written · Ctrl-C: the same, twice: at once",
     };
-    frame.render_widget(Paragraph::new(Span::styled(keys, SOFT)), foot);
+    frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
 }
 
 /// How many rows each part has.
@@ -99,7 +99,7 @@ impl Rows {
     fn of(area: Rect, board: &Board, noted: &[String]) -> Rows {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
-        let mut left = area.height.saturating_sub(head + FIGURES + 1);
+        let mut left = area.height.saturating_sub(head + TIMES_TABLE_ROWS + 1);
         let mut take = |rows: u16| {
             let taken = if rows <= left { rows } else { 0 };
             left -= taken;
@@ -108,7 +108,7 @@ impl Rows {
         let judged = board.objectives.len() as u16;
         let objectives = take(if judged > 0 { judged + 1 } else { 0 });
         let ends = take(errors.clamp(3, 6) + 2);
-        let pictures = take(PICTURES);
+        let pictures = take(MIN_CHART_ROWS);
         let reasons: usize = verdicts(board, area.width).iter().map(Vec::len).sum();
         let more = u16::try_from(reasons).unwrap_or(u16::MAX) - judged;
         let more = if objectives > 0 { left.min(more) } else { 0 };
@@ -122,7 +122,7 @@ impl Rows {
         Rows {
             head,
             objectives: objectives + more,
-            pictures: pictures + growth.min(PICTURES_MOST - PICTURES),
+            pictures: pictures + growth.min(MAX_CHART_ROWS - MIN_CHART_ROWS),
             ends,
         }
     }
@@ -130,13 +130,13 @@ impl Rows {
 
 fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let (phase, style) = match board.phase {
-        Phase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), SOFT),
+        Phase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), DIM_STYLE),
         Phase::Connecting { open, wanted } => (
             format!("connecting: {} of {}", count(open), count(wanted)),
-            SOFT,
+            DIM_STYLE,
         ),
-        Phase::WarmUp => ("warm-up".to_owned(), SOFT),
-        Phase::Measuring => ("measuring".to_owned(), SEA),
+        Phase::WarmUp => ("warm-up".to_owned(), DIM_STYLE),
+        Phase::Measuring => ("measuring".to_owned(), ACCENT_STYLE),
     };
     let width = usize::from(area.width);
     let room = width.saturating_sub(columns(&phase) + 1);
@@ -144,14 +144,14 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let gap = room - columns(&title) + 1;
     let mut lines = vec![
         Line::from(vec![
-            Span::styled(title, STRONG),
+            Span::styled(title, BOLD_STYLE),
             Span::raw(" ".repeat(gap)),
             Span::styled(phase, style),
         ]),
-        Line::styled(shortened(&board.what, width), SOFT),
+        Line::styled(shortened(&board.what, width), DIM_STYLE),
     ];
     let context = board.context.iter().map(|line| shortened(line, width));
-    lines.extend(context.map(|line| Line::styled(line, SEA)));
+    lines.extend(context.map(|line| Line::styled(line, ACCENT_STYLE)));
     let [text, gauge] = Layout::vertical([
         Constraint::Length(lines.len() as u16),
         Constraint::Length(1),
@@ -168,8 +168,8 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
             frame.render_widget(
                 LineGauge::default()
                     .filled_symbol(THICK_HORIZONTAL)
-                    .filled_style(SEA)
-                    .unfilled_style(SOFT)
+                    .filled_style(ACCENT_STYLE)
+                    .unfilled_style(DIM_STYLE)
                     .label(format!("{of}{elapsed}, {left} "))
                     .ratio(part.clamp(0.0, 1.0)),
                 gauge,
@@ -184,7 +184,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 
 fn before_gap(area: Rect) -> Rect {
     Rect {
-        width: area.width.saturating_sub(GAP),
+        width: area.width.saturating_sub(PANEL_GAP),
         ..area
     }
 }
@@ -192,8 +192,8 @@ fn before_gap(area: Rect) -> Rect {
 fn panel(title: &str) -> Block<'_> {
     Block::new()
         .borders(Borders::TOP)
-        .border_style(SOFT)
-        .title(Span::styled(title, STRONG))
+        .border_style(DIM_STYLE)
+        .title(Span::styled(title, BOLD_STYLE))
 }
 
 fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
@@ -206,13 +206,13 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let level =
         |name: &str, n: u64| Entry::of([name.to_owned(), count(n), String::new()], Style::new());
     let failing = if so_far.errors() > 0 {
-        BAD
+        ERROR_STYLE
     } else {
         Style::new()
     };
     let mut entries = vec![
         flow("due", now.due, so_far.due, Style::new()),
-        flow("done", now.ended(), so_far.ended(), STRONG),
+        flow("done", now.ended(), so_far.ended(), BOLD_STYLE),
         flow("failed", now.errors(), so_far.errors(), failing),
         level("in flight", board.in_flight),
         level("waiting", board.backlog),
@@ -257,8 +257,8 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     };
     let now = &board.last.times;
     let mut entries = vec![
-        entry("now p50", |t| t.p50_us, now, STRONG),
-        entry("now p99", |t| t.p99_us, now, STRONG),
+        entry("now p50", |t| t.p50_us, now, BOLD_STYLE),
+        entry("now p99", |t| t.p99_us, now, BOLD_STYLE),
     ];
     for (name, of) in so_far {
         entries.push(entry(name, of, &board.so_far.times, Style::new()));
@@ -304,8 +304,8 @@ fn objectives(board: &Board, width: u16, rows: usize) -> Vec<Line<'static>> {
 fn verdict_style(verdict: Verdict) -> Style {
     match verdict {
         Verdict::Met => Style::new().fg(Color::Green),
-        Verdict::Missed => BAD,
-        Verdict::CannotBeJudged | Verdict::NotSupported => SOFT,
+        Verdict::Missed => ERROR_STYLE,
+        Verdict::CannotBeJudged | Verdict::NotSupported => DIM_STYLE,
     }
 }
 
@@ -365,11 +365,11 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
                 now => format!("+{}", count(now)),
             };
             let cells = [outcome.code().to_owned(), count(*n), now, share(*n, all)];
-            Entry::of(cells, BAD)
+            Entry::of(cells, ERROR_STYLE)
         })
         .collect();
     if entries.is_empty() {
-        entries.push(Entry::of(["none".to_owned()], SOFT));
+        entries.push(Entry::of(["none".to_owned()], DIM_STYLE));
     }
     let title = match errors.len().saturating_sub(room) {
         0 => "errors".to_owned(),
@@ -387,7 +387,7 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
     let entry = |name: &str, end: Option<End>| match end {
-        None => Entry::of([name.to_owned(), "not seen".to_owned()], SOFT),
+        None => Entry::of([name.to_owned(), "not seen".to_owned()], DIM_STYLE),
         Some(end) => {
             let cells = [
                 name.to_owned(),
@@ -414,7 +414,7 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     } else {
         busiest
     };
-    frame.render_widget(Paragraph::new(Span::styled(busiest, SOFT)), below);
+    frame.render_widget(Paragraph::new(Span::styled(busiest, DIM_STYLE)), below);
 }
 
 /// The latest messages, the newest last.

@@ -19,7 +19,7 @@ use crate::spread::wire::Message;
 use crate::threads;
 
 /// How often it is looked what is due.
-const TURN: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 enum Input {
     Message(Message),
@@ -89,7 +89,7 @@ impl Serving {
                     let _ = answers.send(Input::Answer(which, answer));
                 });
             }
-            let mut input = self.heard.recv_timeout(TURN).ok();
+            let mut input = self.heard.recv_timeout(POLL_INTERVAL).ok();
             while let Some(one) = input {
                 match one {
                     Input::Message(message) => member.log(&message),
@@ -200,7 +200,7 @@ impl Leading {
 
     fn turn(&mut self) {
         self.ask();
-        let mut answer = self.heard.recv_timeout(TURN).ok();
+        let mut answer = self.heard.recv_timeout(POLL_INTERVAL).ok();
         while let Some((which, one)) = answer {
             self.leader.answered(which, one, self.clock.now());
             answer = self.heard.try_recv().ok();
@@ -261,7 +261,7 @@ impl Closing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::objects::{ORDERS, Orders, from_json};
+    use super::super::objects::{ORDERS_OBJECT, Orders, from_json};
     use super::super::store::{Access, Ask, Role};
     use super::super::tests::fixtures::charge;
     use super::*;
@@ -277,10 +277,11 @@ mod tests {
         let mut leading = Leading::new(leader, Arc::clone(&store), clock);
         leading.ask();
         Closing::start(leading).unwrap().end(Ended::with(7));
-        let Ok(Answer::Bytes { bytes, .. }) = store.ask_now(&Ask::Get(ORDERS.to_owned())) else {
+        let Ok(Answer::Bytes { bytes, .. }) = store.ask_now(&Ask::Get(ORDERS_OBJECT.to_owned()))
+        else {
             panic!("no orders");
         };
-        let ended = from_json::<Orders>(ORDERS, &bytes).unwrap().ended;
+        let ended = from_json::<Orders>(ORDERS_OBJECT, &bytes).unwrap().ended;
         assert_eq!(ended.map(|ended| ended.exit), Some(7));
     }
 }

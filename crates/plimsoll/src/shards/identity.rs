@@ -14,7 +14,7 @@ use crate::failure::Failure;
 pub(super) const MAX_SHARDS: u32 = 10_000;
 
 /// How long shards wait for each other.
-const BARRIER: Duration = Duration::from_secs(300);
+const DEFAULT_BARRIER_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct ShardFlags {
@@ -204,7 +204,7 @@ impl ShardFlags {
             rendezvous,
             shard: Shard { index, of },
             run_id,
-            barrier: self.barrier.map_or(BARRIER, |p| p.0),
+            barrier: self.barrier.map_or(DEFAULT_BARRIER_TIMEOUT, |p| p.0),
             access: self.access.clone(),
         }))
     }

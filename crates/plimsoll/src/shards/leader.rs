@@ -16,25 +16,26 @@ use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::IntervalRecord;
 
 use super::lane::{Lane, unusable};
-use super::member::{EVERY, LISTENED, STORE_PATIENCE};
+use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_PATIENCE};
 use super::merging::Merging;
 use super::objects::{
-    self, ARRIVALS, Arrival, Ended, HEAD, Head, ORDERS, Orders, WISH, Wish, from_json,
+    self, ARRIVALS_FOLDER, Arrival, Ended, HEAD_OBJECT, Head, ORDERS_OBJECT, Orders,
+    STOP_REQUEST_OBJECT, Wish, from_json,
 };
 use super::store::{Answer, Ask};
 use crate::spread::wire::Message;
 
 /// A shard that writes nothing for so long, while the store answers, is gone.
-pub(super) const SILENCE: Duration = Duration::from_secs(30);
+pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
 
 /// How soon the next part of a log is looked for behind one that was there.
-const BEHIND: Duration = Duration::from_millis(500);
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long beforehand the beginning is announced: every shard has looked for orders several times.
-const NOTICE: Duration = Duration::from_secs(4);
+const START_LEAD_TIME: Duration = Duration::from_secs(4);
 
 /// How often to look whether an observer wants the run to end.
-const WISHES: Duration = Duration::from_secs(2);
+const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Shards that are ordered to end at once, and go on giving signs of life, are given up.
 const END_PATIENCE: Duration = Duration::from_secs(60);
@@ -144,7 +145,7 @@ impl Leader {
             head: Lane::new(now),
             headed: false,
             list: Lane::new(now),
-            wish: Lane::new(now + WISHES),
+            wish: Lane::new(now + STOP_POLL_INTERVAL),
             write: Lane::new(now),
             orders: Orders::default(),
             written: Orders::default(),
@@ -204,24 +205,24 @@ impl Leader {
         self.look_at_time(now);
         if !self.headed && self.head.is_due(now) {
             self.head.send(now);
-            asks.push((Which::Head, Ask::write(HEAD, &self.charge.head)));
+            asks.push((Which::Head, Ask::write(HEAD_OBJECT, &self.charge.head)));
         }
         if self.write.is_due(now) && !self.has_ended() {
             self.write.send(now);
             self.orders.beat += 1;
             self.being_written = self.orders.clone();
-            asks.push((Which::Orders, Ask::write(ORDERS, &self.orders)));
+            asks.push((Which::Orders, Ask::write(ORDERS_OBJECT, &self.orders)));
         }
         if self.phase == Phase::Over {
             return asks;
         }
         if self.phase == Phase::Arriving && self.list.is_due(now) {
             self.list.send(now);
-            asks.push((Which::List, Ask::List(ARRIVALS.to_owned())));
+            asks.push((Which::List, Ask::List(ARRIVALS_FOLDER.to_owned())));
         }
         if self.wish.is_due(now) {
             self.wish.send(now);
-            asks.push((Which::Wish, Ask::Get(WISH.to_owned())));
+            asks.push((Which::Wish, Ask::Get(STOP_REQUEST_OBJECT.to_owned())));
         }
         for (shard, remote) in (0..).zip(&mut self.shards) {
             let wanted = match (self.phase, remote.arrived) {
@@ -252,7 +253,7 @@ impl Leader {
                 let text = format!("{missing} of {of} did not come within {seconds} s (--barrier)");
                 self.fail(text, now);
             }
-            Phase::Mustering if now.duration_since(self.told_at) >= EVERY => {
+            Phase::Mustering if now.duration_since(self.told_at) >= POLL_INTERVAL => {
                 self.told_at = now;
                 let up = self.merging.gathering.connecting();
                 self.events.push_back(Event::Connecting(up));
@@ -303,13 +304,14 @@ impl Leader {
             Which::Orders => {
                 self.written = self.being_written.clone();
                 let more = self.orders != self.written;
-                let next = if more { now } else { self.write.sent() + EVERY };
+                let sent = self.write.sent();
+                let next = if more { now } else { sent + POLL_INTERVAL };
                 self.write.answered(next);
             }
             Which::Wish => {
-                self.wish.answered(now + WISHES);
+                self.wish.answered(now + STOP_POLL_INTERVAL);
                 if let Answer::Bytes { bytes, .. } = answer
-                    && let Ok(wish) = from_json::<Wish>(WISH, &bytes)
+                    && let Ok(wish) = from_json::<Wish>(STOP_REQUEST_OBJECT, &bytes)
                     && wish.stop > self.orders.stop
                 {
                     self.events.push_back(Event::Notice(
@@ -319,7 +321,7 @@ impl Leader {
                 }
             }
             Which::List => {
-                self.list.answered(now + EVERY);
+                self.list.answered(now + POLL_INTERVAL);
                 if let Answer::Names(names) = answer {
                     self.seen(&names, now);
                 }
@@ -366,7 +368,7 @@ impl Leader {
         remote.asked = now;
         let Answer::Bytes { bytes, .. } = answer else {
             // A store may take a while to show what it lists.
-            remote.lane.answered(now + EVERY);
+            remote.lane.answered(now + POLL_INTERVAL);
             return;
         };
         remote.lane.answered(now);
@@ -404,12 +406,12 @@ impl Leader {
     /// What comes of reading a shard's log.
     fn read(&mut self, shard: u32, answer: Answer, now: Time) {
         let remote = &mut self.shards[shard as usize];
-        let waited = now.duration_since(remote.asked).min(LISTENED);
+        let waited = now.duration_since(remote.asked).min(MAX_COUNTED_GAP);
         remote.asked = now;
         let Answer::Bytes { bytes, .. } = answer else {
             remote.silence += waited;
-            remote.lane.answered(now + EVERY);
-            if remote.silence >= SILENCE {
+            remote.lane.answered(now + POLL_INTERVAL);
+            if remote.silence >= MAX_SILENCE {
                 let seconds = remote.silence.as_secs();
                 let why = format!(
                     "nothing came from it for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is not known"
@@ -424,7 +426,7 @@ impl Leader {
         };
         remote.silence = Duration::ZERO;
         remote.next += 1;
-        remote.lane.answered(now + BEHIND);
+        remote.lane.answered(now + LOG_POLL_INTERVAL);
         for message in objects::messages(&bytes) {
             self.take(shard, message, now);
         }
@@ -497,7 +499,7 @@ impl Leader {
             return self.give_up(error.to_string(), error, now);
         }
         let offset = i128::from(self.merging.offset(0).unwrap_or_default().offset_us) * 1_000;
-        let begin = i128::from(self.unix_zero) + i128::from((now + NOTICE).0) + offset;
+        let begin = i128::from(self.unix_zero) + i128::from((now + START_LEAD_TIME).0) + offset;
         self.orders.begin_unix_ns = Some(u64::try_from(begin).unwrap_or(0));
         self.write.hurry(now);
         self.phase = Phase::Running;

@@ -13,8 +13,8 @@ use plimsoll_engine::{Clock, Stop};
 use plimsoll_model::plan::Shard;
 
 use super::identity::{Identity, ShardFlags};
-use super::member::SOON;
-use super::objects::{self, Ended, Next, ORDERS, Orders, Withdrawal};
+use super::member::RETRY_DELAY;
+use super::objects::{self, Ended, Next, ORDERS_OBJECT, Orders, Withdrawal};
 use super::store::{Answer, Ask, Role, Store};
 use crate::console;
 use crate::environment::Environment;
@@ -22,7 +22,7 @@ use crate::failure::{Exit, Failure};
 
 /// How long a shard that fails tries to report it to shard 0, and how long shard 0 waits for the others to read its
 /// own report: they may start later.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the shards of a meeting carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Meeting {
     /// What the leader of the run, or of the series, says first.
     fn first(&self) -> String {
         match self.loads {
-            Loads::One => ORDERS.to_owned(),
+            Loads::One => ORDERS_OBJECT.to_owned(),
             Loads::Series => objects::step(1),
         }
     }
@@ -161,10 +161,10 @@ impl Meeting {
             if store.is_served() {
                 console::notice(format_args!(
                     "shard 0 failed: {failure}; waiting up to {} s for the others to read why",
-                    PATIENCE.as_secs()
+                    REPORT_TIMEOUT.as_secs()
                 ));
             }
-            store.see_off(shard.of - 1, PATIENCE, &self.stop.borrow());
+            store.see_off(shard.of - 1, REPORT_TIMEOUT, &self.stop.borrow());
             store.close(true);
             return Ok(());
         }
@@ -179,12 +179,15 @@ impl Meeting {
             console::notice(format_args!(
                 "shard {} failed: {failure}; trying for {} s to report it to shard 0, which does not answer yet",
                 shard.index,
-                PATIENCE.as_secs()
+                REPORT_TIMEOUT.as_secs()
             ));
         }
         let is_asked_to_end = || self.stop.borrow().level() == StopLevel::Now;
-        while told.is_err() && !is_asked_to_end() && clock.now().duration_since(began) < PATIENCE {
-            thread::sleep(SOON);
+        while told.is_err()
+            && !is_asked_to_end()
+            && clock.now().duration_since(began) < REPORT_TIMEOUT
+        {
+            thread::sleep(RETRY_DELAY);
             told = withdraw(&folder, shard, failure);
         }
         told

@@ -11,15 +11,15 @@ use std::time::Duration;
 use plimsoll_model::Time;
 
 use super::lane::{Lane, unusable};
-use super::objects::{self, Arrival, Ended, ORDERS, Orders, from_json, part, seal, to_json};
+use super::objects::{self, Arrival, Ended, ORDERS_OBJECT, Orders, from_json, part, seal, to_json};
 use super::store::{Answer, Ask};
 use crate::spread::wire::{Message, Offset};
 
 /// How often the log is written, and orders are looked for during the load.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a shard looks for what it waits for before the load begins.
-pub(super) const SOON: Duration = Duration::from_millis(500);
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// A store that fails for so long is given up.
 pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);
@@ -31,7 +31,7 @@ const REPORT_AFTER: Duration = Duration::from_secs(5);
 pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the store was not asked for a while, no more than this of it counts as silence.
-pub(super) const LISTENED: Duration = Duration::from_secs(3);
+pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 
 /// Which of its two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Member {
         }
         if self.step == Step::Log && self.look.is_due(now) {
             self.look.send(now);
-            asks.push((Which::Orders, Ask::Get(ORDERS.to_owned())));
+            asks.push((Which::Orders, Ask::Get(ORDERS_OBJECT.to_owned())));
         }
         asks
     }
@@ -248,7 +248,7 @@ impl Member {
             (Step::Look, Answer::Missing) => self.step = Step::Arrive,
             (Step::Verify, Answer::Missing) => {
                 // A store may take a while to show what was written.
-                next = now + SOON;
+                next = now + RETRY_DELAY;
             }
             (Step::Arrive, Answer::Done | Answer::Exists) => {
                 self.step = Step::Verify;
@@ -282,24 +282,28 @@ impl Member {
                 next = if self.closed && !self.lines.is_empty() {
                     now
                 } else {
-                    sent + EVERY
+                    sent + POLL_INTERVAL
                 };
             }
             // No answer to such a request.
-            _ => next = now + SOON,
+            _ => next = now + RETRY_DELAY,
         }
         self.log.answered(next);
     }
 
     /// From when the store says that the arrival was written. HTTP dates are of whole seconds.
     fn measure(&self, modified_unix_ns: u64) -> Offset {
-        const SECOND: i128 = 1_000_000_000;
+        const SECOND_NS: i128 = 1_000_000_000;
         let Some((from, to)) = self.arriving else {
             return Offset::default();
         };
         let unix = |t: Time| i128::from(self.unix_zero) + i128::from(t.0);
         let modified = i128::from(modified_unix_ns);
-        let coarse = if modified % SECOND == 0 { SECOND } else { 0 };
+        let coarse = if modified % SECOND_NS == 0 {
+            SECOND_NS
+        } else {
+            0
+        };
         let earliest = modified - unix(to);
         let latest = modified + coarse - unix(from);
         let offset = match earliest <= 0 && 0 <= latest {
@@ -315,17 +319,18 @@ impl Member {
     }
 
     fn heard(&mut self, answer: Answer, now: Time) {
-        let waited = now.duration_since(self.looked).min(LISTENED);
+        let waited = now.duration_since(self.looked).min(MAX_COUNTED_GAP);
         self.looked = now;
         let orders = match answer {
-            Answer::Bytes { bytes, .. } => match from_json::<Orders>(ORDERS, &bytes) {
+            Answer::Bytes { bytes, .. } => match from_json::<Orders>(ORDERS_OBJECT, &bytes) {
                 Ok(orders) => Some(orders),
                 Err(problem) => return self.lose(problem),
             },
             _ => None,
         };
         let begun = self.orders.begin_unix_ns.is_some();
-        self.look.answered(now + if begun { EVERY } else { SOON });
+        self.look
+            .answered(now + if begun { POLL_INTERVAL } else { RETRY_DELAY });
         match orders {
             Some(orders) if orders != self.orders => {
                 self.silence = Duration::ZERO;

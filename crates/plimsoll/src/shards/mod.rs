@@ -53,17 +53,17 @@ use leader::{Charge, Leader};
 use meeting::withdraw;
 use member::{Event, Member};
 use objects::{Arrival, Ended, Head, Orders};
-use store::{FAREWELL, Role, Store};
+use store::{Role, SHUTDOWN_GRACE, Store};
 
 pub(crate) use meeting::{Loads, Meeting};
 pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;
 
 /// How often a shard that waits for the others looks whether it is to stop.
-const TURN: Duration = Duration::from_millis(100);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a shard takes no part that a signal ended.
-const INTERRUPTED: &str = "it was interrupted before the load began";
+const INTERRUPTED_REASON: &str = "it was interrupted before the load began";
 
 /// Carries out the part of `plan` that this shard has. Shard 0 writes the run and judges it; all
 /// end alike.
@@ -92,7 +92,7 @@ pub(crate) fn execute(
         ),
         Role::Member => part.follow(),
     };
-    store.see_off(identity.shard.of - 1, FAREWELL, &process.stop);
+    store.see_off(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
     store.close(ended.is_ok());
     ended
 }
@@ -132,7 +132,7 @@ impl<'a> Part<'a> {
             clock: Clock::new(),
             store: Arc::new(store),
             arrival: Arrival {
-                version: objects::VERSION,
+                version: objects::FORMAT_VERSION,
                 shard: identity.shard.index,
                 of: identity.shard.of,
                 token: uuid::Uuid::new_v4().to_string(),
@@ -165,7 +165,7 @@ impl Part<'_> {
                 wait_for_end(&rendezvous, || false)
             }
             Carried::Withdrawn => {
-                let _ = withdraw(&self.store, shard, INTERRUPTED);
+                let _ = withdraw(&self.store, shard, INTERRUPTED_REASON);
                 wait_for_end(&rendezvous, || stop.level() == StopLevel::Now)
             }
         };
@@ -187,7 +187,7 @@ impl Part<'_> {
         self.notice_of("waiting for the others");
         let version = env!("CARGO_PKG_VERSION");
         let head = Head {
-            version: objects::VERSION,
+            version: objects::FORMAT_VERSION,
             of: self.identity.shard.of,
             keep_requests: self.plan.keep_requests,
             header: RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now()),
@@ -231,7 +231,7 @@ impl Part<'_> {
             (None, Err(failure)) => {
                 let orders = Orders::ended(Ended::failed(failure));
                 self.store
-                    .ask_now(&store::Ask::write(objects::ORDERS, &orders))?;
+                    .ask_now(&store::Ask::write(objects::ORDERS_OBJECT, &orders))?;
             }
             (None, Ok(_)) => {}
         }
@@ -394,7 +394,7 @@ fn wait<T>(
     loop {
         // Looked at first: the event that explains a stop is sent before it.
         let tired = tired();
-        let event = match rendezvous.events.recv_timeout(TURN) {
+        let event = match rendezvous.events.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) if tired => return None,
             Err(RecvTimeoutError::Timeout) => continue,

@@ -31,19 +31,19 @@ use crate::spread::wire::Message;
 
 /// Changes when shards of one version can't understand those of another. The build that all must
 /// have alike makes that rare; a merge of an old run needs it.
-pub(super) const VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 2;
 
 /// As much as a part of a log may be, decompressed.
 const MAX_PART: u64 = 256 << 20;
 
-pub(super) const HEAD: &str = "head.json";
-pub(super) const ORDERS: &str = "orders.json";
-pub(super) const WISH: &str = "wish.json";
-pub(super) const ARRIVALS: &str = "arrivals";
-const WITHDRAWN: &str = ".withdrawn.json";
+pub(super) const HEAD_OBJECT: &str = "head.json";
+pub(super) const ORDERS_OBJECT: &str = "orders.json";
+pub(super) const STOP_REQUEST_OBJECT: &str = "wish.json";
+pub(super) const ARRIVALS_FOLDER: &str = "arrivals";
+const WITHDRAWN_SUFFIX: &str = ".withdrawn.json";
 
 pub(super) fn arrival(shard: u32) -> String {
-    format!("{ARRIVALS}/{shard:05}.json")
+    format!("{ARRIVALS_FOLDER}/{shard:05}.json")
 }
 
 /// The number in such a name.
@@ -54,13 +54,13 @@ pub(super) fn arrived(name: &str) -> Option<u32> {
 
 /// What a shard writes that can't take part.
 pub(super) fn withdrawal(shard: u32) -> String {
-    format!("{ARRIVALS}/{shard:05}{WITHDRAWN}")
+    format!("{ARRIVALS_FOLDER}/{shard:05}{WITHDRAWN_SUFFIX}")
 }
 
 /// The number in such a name.
 pub(super) fn withdrawn(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
-    name.strip_suffix(WITHDRAWN)?.parse().ok()
+    name.strip_suffix(WITHDRAWN_SUFFIX)?.parse().ok()
 }
 
 pub(super) fn part(shard: u32, number: u64) -> String {
@@ -68,10 +68,10 @@ pub(super) fn part(shard: u32, number: u64) -> String {
 }
 
 /// The folder in which loads that follow one another are announced.
-pub(super) const STEPS: &str = "steps";
+pub(super) const STEPS_FOLDER: &str = "steps";
 
 pub(super) fn step(number: u32) -> String {
-    format!("{STEPS}/{}.json", of_series(number))
+    format!("{STEPS_FOLDER}/{}.json", of_series(number))
 }
 
 /// The folder of one of them.

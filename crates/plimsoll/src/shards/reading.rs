@@ -14,7 +14,9 @@ use super::identity::MAX_SHARDS;
 use super::leader::ranges;
 use super::member::LEADER_PATIENCE;
 use super::merging::Merging;
-use super::objects::{self, HEAD, Head, ORDERS, Orders, WISH, Wish, from_json};
+use super::objects::{
+    self, HEAD_OBJECT, Head, ORDERS_OBJECT, Orders, STOP_REQUEST_OBJECT, Wish, from_json,
+};
 use super::store::{Access, Answer, Ask, Role, Store};
 use crate::console;
 use crate::documents::{Made, Screen};
@@ -33,7 +35,7 @@ const AT_ONCE: usize = 64;
 const MAX_FAILURES: u32 = 5;
 
 /// How often it is looked for more.
-const EVERY: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which run of which rendezvous.
 #[derive(Debug, Args)]
@@ -104,7 +106,7 @@ impl Reading {
         let store = Store::open(url, &run.access, Role::Member)?;
         let id = run_id(&store, url, run.run_id.as_deref())?;
         let store = store.folder(&id);
-        let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD.to_owned()))? else {
+        let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD_OBJECT.to_owned()))? else {
             let help = match store.ask_now(&Ask::List(String::new()))? {
                 Answer::Names(names) => names.iter().filter_map(|n| objects::numbered(n)).max(),
                 _ => None,
@@ -123,8 +125,8 @@ impl Reading {
                 &help,
             ));
         };
-        let head: Head = from_json(HEAD, &bytes).map_err(Failure::error)?;
-        if head.version != objects::VERSION {
+        let head: Head = from_json(HEAD_OBJECT, &bytes).map_err(Failure::error)?;
+        if head.version != objects::FORMAT_VERSION {
             return Err(Failure::error_with_help(
                 format_args!("rendezvous `{url}`: run {id} is of another version of plimsoll"),
                 "use the version that its shards had",
@@ -133,7 +135,7 @@ impl Reading {
         if !(1..=MAX_SHARDS).contains(&head.of) {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "rendezvous `{url}`: {HEAD} of run {id} counts {} shards, and a run has 1 to {MAX_SHARDS}",
+                    "rendezvous `{url}`: {HEAD_OBJECT} of run {id} counts {} shards, and a run has 1 to {MAX_SHARDS}",
                     head.of
                 ),
                 "its shard 0 did not write it so: look for who changed it",
@@ -150,8 +152,10 @@ impl Reading {
     }
 
     fn look_for_orders(&mut self) -> Result<(), Failure> {
-        if let Answer::Bytes { bytes, .. } = self.store.ask_now(&Ask::Get(ORDERS.to_owned()))? {
-            self.orders = from_json(ORDERS, &bytes).map_err(Failure::error)?;
+        if let Answer::Bytes { bytes, .. } =
+            self.store.ask_now(&Ask::Get(ORDERS_OBJECT.to_owned()))?
+        {
+            self.orders = from_json(ORDERS_OBJECT, &bytes).map_err(Failure::error)?;
         }
         Ok(())
     }
@@ -319,7 +323,7 @@ pub(crate) fn watch(
             return Ok(Exit::from_code(ended.exit));
         }
         silence = if orders.beat == before {
-            silence + EVERY
+            silence + POLL_INTERVAL
         } else {
             Duration::ZERO
         };
@@ -341,7 +345,7 @@ pub(crate) fn watch(
             return Ok(Exit::Interrupted);
         }
         if parts == 0 {
-            thread::sleep(EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -349,7 +353,7 @@ pub(crate) fn watch(
 /// Asks on the terminal where Ctrl-C was pressed; without a terminal, and where it is pressed again, the run
 /// goes on.
 fn wants_to_stop(process: &Process) -> bool {
-    const TURN: Duration = Duration::from_millis(100);
+    const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
         return false;
     }
@@ -364,7 +368,7 @@ fn wants_to_stop(process: &Process) -> bool {
         return false;
     }
     loop {
-        match answered.recv_timeout(TURN) {
+        match answered.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(answer) => return answer,
             Err(mpsc::RecvTimeoutError::Timeout) if process.stop.level() != StopLevel::Now => {}
             Err(_) => return false,
@@ -381,6 +385,6 @@ pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
 }
 
 fn wish(store: &Store) -> Result<(), Failure> {
-    let ask = Ask::write(WISH, &Wish { stop: 1 });
+    let ask = Ask::write(STOP_REQUEST_OBJECT, &Wish { stop: 1 });
     store.ask_now(&ask).map(drop)
 }

@@ -27,8 +27,8 @@ use tokio::runtime::Runtime;
 use super::objects::to_json;
 use crate::failure::{Failure, chain};
 use direct::Direct;
-pub(super) use host::FAREWELL;
 use host::Host;
+pub(super) use host::SHUTDOWN_GRACE;
 pub(crate) use link::Access;
 use link::{Address, Link};
 
@@ -36,9 +36,9 @@ use link::{Address, Link};
 const MAX_OBJECT: u64 = 256 << 20;
 
 /// No request may take longer.
-const LONGEST: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-const HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX), or where shard 0 listens: tcp://HOST:PORT";
+const RENDEZVOUS_HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX), or where shard 0 listens: tcp://HOST:PORT";
 
 /// A request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,8 +109,12 @@ impl Store {
     /// # Errors
     /// Where `url` names no store, or the environment lacks what it needs.
     pub(super) fn open(url: &str, access: &Access, role: Role) -> Result<Store, Failure> {
-        let wrong =
-            |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
+        let wrong = |problem: String| {
+            Failure::usage(
+                format_args!("rendezvous `{url}`: {problem}"),
+                RENDEZVOUS_HELP,
+            )
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("rendezvous")
@@ -193,7 +197,7 @@ impl Store {
     /// # Errors
     /// Where the store does not do it.
     pub(super) fn ask_now(&self, ask: &Ask) -> Result<Answer, Failure> {
-        const TRIES: u32 = 5;
+        const MAX_ATTEMPTS: u32 = 5;
         let mut pause = Duration::from_millis(250);
         let mut tried = 1;
         loop {
@@ -202,7 +206,7 @@ impl Store {
                 Answer::Failed { problem, for_good } => (problem, for_good),
                 answer => return Ok(answer),
             };
-            if for_good || tried == TRIES {
+            if for_good || tried == MAX_ATTEMPTS {
                 return Err(Failure::error(format_args!("rendezvous: {problem}")));
             }
             tried += 1;
@@ -227,9 +231,9 @@ impl Way {
                 Way::Link(link) => link.ask(ask.below(base)).await,
             }
         };
-        let answered = tokio::time::timeout(LONGEST, asked).await;
+        let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
         answered.unwrap_or_else(|_| Answer::Failed {
-            problem: format!("no answer within {} s", LONGEST.as_secs()),
+            problem: format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()),
             for_good: false,
         })
     }
@@ -261,8 +265,12 @@ fn below(base: &Path, name: &str) -> Path {
 
 /// The folder or bucket at `url`, and the path in it.
 fn objects(url: &str) -> Result<(Way, String), Failure> {
-    let wrong =
-        |problem: String| Failure::usage(format_args!("rendezvous `{url}`: {problem}"), HELP);
+    let wrong = |problem: String| {
+        Failure::usage(
+            format_args!("rendezvous `{url}`: {problem}"),
+            RENDEZVOUS_HELP,
+        )
+    };
     let (scheme, rest) = url
         .split_once("://")
         .ok_or_else(|| wrong("no URL".to_owned()))?;

@@ -17,10 +17,10 @@ use serde::de::DeserializeOwned;
 
 use super::identity::Identity;
 use super::meeting::{Meeting, withdraw};
-use super::member::{LEADER_PATIENCE, SOON};
+use super::member::{LEADER_PATIENCE, RETRY_DELAY};
 use super::objects::{self, Ended, Next, from_json};
-use super::store::{Answer, Ask, FAREWELL, Role, Store};
-use super::{INTERRUPTED, Part};
+use super::store::{Answer, Ask, Role, SHUTDOWN_GRACE, Store};
+use super::{INTERRUPTED_REASON, Part};
 use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
@@ -69,7 +69,7 @@ impl<'a> Team<'a> {
         });
         let announced = team.announce(team.begun.get() + 1, &next);
         team.store
-            .see_off(identity.shard.of - 1, FAREWELL, &process.stop);
+            .see_off(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
         team.store.close(announced.is_ok());
         ended.and_then(|exit| announced.map(|()| exit))
     }
@@ -118,7 +118,7 @@ impl<'a> Team<'a> {
                 }
                 Some(Next::Ended(ended)) => return ended.result(),
                 None => {
-                    self.withdraw(number, INTERRUPTED);
+                    self.withdraw(number, INTERRUPTED_REASON);
                     return Ok(Exit::Interrupted);
                 }
             }
@@ -159,7 +159,7 @@ impl<'a> Team<'a> {
                 _ if self.process.stop.level() != StopLevel::Run => {
                     return Ok(None);
                 }
-                _ => thread::sleep(SOON),
+                _ => thread::sleep(RETRY_DELAY),
             }
         }
     }

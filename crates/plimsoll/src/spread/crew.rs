@@ -35,23 +35,23 @@ use crate::process::Process;
 use crate::protocols::connections_beforehand;
 
 /// How often connecting is reported, and signals are passed on.
-const TURN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long a process may take to end that was ordered to end at once.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
 /// A process that sends nothing for so long, though it is to report every half a second that it
 /// is there, stands still.
-const SILENCE: Duration = Duration::from_secs(5);
+const MAX_SILENCE: Duration = Duration::from_secs(5);
 
 /// The same before it has sent anything: it has to be loaded first.
-const SILENCE_AT_THE_BEGINNING: Duration = Duration::from_secs(30);
+const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
 
 /// The same once all are to end at once.
-const SILENCE_AT_THE_END: Duration = Duration::from_secs(1);
+const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
 
 /// So many seconds after its end an interval is passed on with what there is of it.
-const LATE: u64 = 2;
+const MAX_INTERVAL_DELAY_S: u64 = 2;
 
 /// Carries a plan, or one shard's part of it, out with several processes.
 ///
@@ -339,7 +339,7 @@ impl Crew<'_, '_> {
     /// One message, or a moment without any.
     fn turn(&mut self, stop: &Stop) -> Option<(usize, Fate)> {
         self.order_stop(stop.level());
-        if self.ordered == StopLevel::Now && self.clock.now() > self.ordered_at + PATIENCE {
+        if self.ordered == StopLevel::Now && self.clock.now() > self.ordered_at + SHUTDOWN_GRACE {
             for member in self.members.iter_mut().filter(|m| !m.gone) {
                 member.child.kill();
             }
@@ -351,7 +351,7 @@ impl Crew<'_, '_> {
         self.all_heard = waiting.is_none();
         let heard = match waiting {
             Some(heard) => Ok(heard),
-            None => self.heard.recv_timeout(TURN),
+            None => self.heard.recv_timeout(POLL_INTERVAL),
         };
         // Where none is left, each reported before that it was gone.
         let (index, message) = heard.ok()?;
@@ -380,14 +380,14 @@ impl Crew<'_, '_> {
     fn stands_still(&mut self) -> Option<usize> {
         let now = self.clock.now();
         let passed = now.duration_since(self.listened_at);
-        if passed < TURN {
+        if passed < POLL_INTERVAL {
             return None;
         }
         self.listened_at = now;
         for member in &mut self.members {
             let beats = member.pulse.load(Ordering::Relaxed);
             member.silent = if beats == member.beats {
-                member.silent + passed.min(2 * TURN)
+                member.silent + passed.min(2 * POLL_INTERVAL)
             } else {
                 Duration::ZERO
             };
@@ -396,9 +396,9 @@ impl Crew<'_, '_> {
         let ordered = self.ordered;
         let stands_still = |m: &Member| {
             let patience = match (ordered, m.beats) {
-                (StopLevel::Now, _) => SILENCE_AT_THE_END,
-                (_, 0) => SILENCE_AT_THE_BEGINNING,
-                _ => SILENCE,
+                (StopLevel::Now, _) => MAX_SHUTDOWN_SILENCE,
+                (_, 0) => MAX_STARTUP_SILENCE,
+                _ => MAX_SILENCE,
             };
             !m.gone && m.silent >= patience
         };
@@ -461,7 +461,9 @@ impl Crew<'_, '_> {
     /// heard those that are late, too.
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.began).as_secs();
-        let late = seconds.checked_sub(1 + LATE).filter(|_| self.all_heard);
+        let late = seconds
+            .checked_sub(1 + MAX_INTERVAL_DELAY_S)
+            .filter(|_| self.all_heard);
         while let Some((mut record, requests)) = self.gathering.intervals.next(late) {
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));

@@ -272,10 +272,10 @@ fn sources(
 /// The first of `n` addresses in 127.0.0.0/8, in a place of the run's own, away from those
 /// that servers listen on.
 fn first_source(number: u32, n: u32) -> Ipv4Addr {
-    const FIRST: u32 = 0x7f10_0000;
-    const BLOCK: u32 = 256;
-    let blocks = (0x7ff0_0000 - FIRST) / BLOCK - n / BLOCK - 1;
-    Ipv4Addr::from(FIRST + number % blocks * BLOCK + 1)
+    const FIRST_ADDRESS: u32 = 0x7f10_0000;
+    const BLOCK_SIZE: u32 = 256;
+    let blocks = (0x7ff0_0000 - FIRST_ADDRESS) / BLOCK_SIZE - n / BLOCK_SIZE - 1;
+    Ipv4Addr::from(FIRST_ADDRESS + number % blocks * BLOCK_SIZE + 1)
 }
 
 /// How many ports the system gives to connections.

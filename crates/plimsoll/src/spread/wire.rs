@@ -14,7 +14,7 @@ use plimsoll_model::{Outcome, Time};
 use serde::{Deserialize, Serialize};
 
 /// How often a process sends a sign of life, from its first moment on.
-pub(crate) const HEARTBEAT: Duration = Duration::from_millis(500);
+pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// From a process to the one that started it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub(crate) enum Message {
     Failed(String),
     /// The same, for a reason that is in this program.
     Defect(String),
-    /// It is there, and has nothing else to report: see [`HEARTBEAT`].
+    /// It is there, and has nothing else to report: see [`HEARTBEAT_INTERVAL`].
     Alive,
     /// A shard has measured its clock.
     Clock(Offset),

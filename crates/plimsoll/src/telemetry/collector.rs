@@ -19,17 +19,17 @@ use crate::failure::{Failure, chain};
 /// How long a post may take.
 const POST_LIMIT: Duration = Duration::from_secs(5);
 /// Where OTLP over HTTP takes metrics, below the address of a collector.
-const METRICS: &str = "/v1/metrics";
+const METRICS_PATH: &str = "/v1/metrics";
 /// So much of an answer is read. Bytes.
 const MAX_ANSWER: usize = 4 << 10;
 /// So much of it is shown. Characters.
 const MAX_SHOWN: usize = 200;
 /// Variables of OpenTelemetry's exporters, those for metrics alone first.
-const HEADERS: [&str; 2] = [
+const HEADERS_VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
     "OTEL_EXPORTER_OTLP_HEADERS",
 ];
-const ENCODINGS: [&str; 2] = [
+const PROTOCOL_VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_METRICS_PROTOCOL",
     "OTEL_EXPORTER_OTLP_PROTOCOL",
 ];
@@ -73,10 +73,10 @@ impl Collector {
             ));
         }
         if url.path() == "/" {
-            url.set_path(METRICS);
+            url.set_path(METRICS_PATH);
         }
         let mut headers = HeaderMap::new();
-        if let Some((variable, text)) = first_set(&HEADERS, environment) {
+        if let Some((variable, text)) = first_set(&HEADERS_VARIABLES, environment) {
             add_from_variable(&mut headers, variable, &text)?;
         }
         for field in typed {
@@ -180,7 +180,7 @@ fn first_set(names: &[&'static str], environment: &Environment) -> Option<(&'sta
 }
 
 fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
-    match first_set(&ENCODINGS, environment) {
+    match first_set(&PROTOCOL_VARIABLES, environment) {
         None => Ok(Encoding::default()),
         Some((_, text)) if text == "http/protobuf" => Ok(Encoding::Protobuf),
         Some((_, text)) if text == "http/json" => Ok(Encoding::Json),
@@ -214,20 +214,22 @@ fn add_typed(
     field: &str,
     environment: &Environment,
 ) -> Result<(), Failure> {
-    const FLAG: &str = "--telemetry-header";
-    let (name, value) = named(FLAG, field, "x-api-key: $KEY")?;
+    const HEADER_FLAG: &str = "--telemetry-header";
+    let (name, value) = named(HEADER_FLAG, field, "x-api-key: $KEY")?;
     let value = match value.strip_prefix('$') {
         None => value.to_owned(),
         Some(variable) => environment.value(variable).ok_or_else(|| {
             Failure::usage(
-                format_args!("{FLAG} {name}: the environment variable {variable} is not set"),
+                format_args!(
+                    "{HEADER_FLAG} {name}: the environment variable {variable} is not set"
+                ),
                 "set it, or write the value itself",
             )
         })?,
     };
     add(headers, name, value.as_bytes()).ok_or_else(|| {
         Failure::usage(
-            format_args!("{FLAG} {name}: not a field name and a value that HTTP can carry"),
+            format_args!("{HEADER_FLAG} {name}: not a field name and a value that HTTP can carry"),
             "use letters, digits and `-` in the name, and printable ASCII in the value",
         )
     })
@@ -282,7 +284,10 @@ mod tests {
         let made = collector(&["X-Two: $KEY"], &variables).unwrap();
         assert_eq!(made.headers["x-key"], "a b,%zz");
         assert_eq!(made.headers["x-two"], "of the environment");
-        assert_eq!((made.encoding, made.url.path()), (Encoding::Json, METRICS));
+        assert_eq!(
+            (made.encoding, made.url.path()),
+            (Encoding::Json, METRICS_PATH)
+        );
         let metrics = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=c");
         let made = collector(&[], &[variables[0], metrics]).unwrap();
         assert_eq!(made.headers["x-key"], "c");

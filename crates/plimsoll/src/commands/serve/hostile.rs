@@ -126,10 +126,10 @@ fn choose(names: &[String]) -> Result<Chosen, Failure> {
 /// What a mistyped name may have meant: those that have it in them, or the nearest.
 fn unknown(name: &str) -> Failure {
     /// Names that an error lists, at most.
-    const MOST: usize = 6;
+    const MAX_SUGGESTIONS: usize = 6;
     let names: Vec<&str> = hostile::behaviours().map(|(_, b)| b.name).collect();
     let within = names.iter().copied().filter(|known| known.contains(name));
-    let mut near: Vec<&str> = within.take(MOST).collect();
+    let mut near: Vec<&str> = within.take(MAX_SUGGESTIONS).collect();
     if near.is_empty() {
         near.extend(suggest(name, &names));
     }

@@ -114,7 +114,7 @@ impl ListenFlags {
             ("handshakes failed", connections.handshakes_failed),
             ("connections broken", connections.broken),
             ("connections cut off", connections.cut_off),
-            (defects::COUNT, defect::seen()),
+            (defects::PANICS_COUNTER, defect::seen()),
         ];
         let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
         self.print(&all)

@@ -31,7 +31,7 @@ const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
         plimsoll serve llm --listen 127.0.0.1:8000 --with-gateway 127.0.0.1:4040\n\
         Example: one of several backends on a Redis server\n  \
         JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
-    after_help = crate::environment::HELP
+    after_help = crate::environment::VARIABLES_HELP
 )]
 pub(crate) struct Arguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.

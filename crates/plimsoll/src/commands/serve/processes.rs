@@ -23,7 +23,7 @@ use crate::stopping::{self, Wish};
 
 /// Flags of which this module gives its own.
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
-const OWN: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
+const OWN_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
 enum Heard {
     /// A process printed something.
@@ -132,7 +132,7 @@ fn arguments(
             if !text.contains('=') {
                 rest.next();
             }
-        } else if !OWN.contains(&flag) {
+        } else if !OWN_SWITCHES.contains(&flag) {
             words.push(word.clone());
         }
     }
@@ -155,7 +155,7 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
         } else {
             name.to_owned()
         };
-        if name == defects::COUNT && n > 0 {
+        if name == defects::PANICS_COUNTER && n > 0 {
             defect::note();
         }
         match counts.iter_mut().find(|(known, _)| *known == name) {

@@ -19,7 +19,7 @@ use crate::documents;
 use crate::failure::chain;
 
 /// Folders in folders that are looked into.
-const DEPTH: usize = 4;
+const MAX_DEPTH: usize = 4;
 
 /// A folder of runs.
 pub(super) struct Shelf {
@@ -149,7 +149,7 @@ fn found(dir: &Path) -> Vec<PathBuf> {
         dirs.for_each(|entry| look(&entry.path(), depth, found));
     }
     let mut all = Vec::new();
-    look(dir, DEPTH, &mut all);
+    look(dir, MAX_DEPTH, &mut all);
     all.sort();
     all
 }

@@ -7,10 +7,10 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table};
 
-use super::{SOFT, panel, shortened};
+use super::{DIM_STYLE, panel, shortened};
 
 /// Columns that a name keeps, however little room there is.
-const NAME: usize = 7;
+const MIN_NAME_WIDTH: usize = 7;
 
 /// A line of it: a name, and figures.
 pub(super) struct Entry {
@@ -58,7 +58,7 @@ impl Grid<'_> {
             .column_spacing(1)
             .block(panel(&title));
         if !self.head.is_empty() {
-            table = table.header(row(self.head.to_vec()).style(SOFT));
+            table = table.header(row(self.head.to_vec()).style(DIM_STYLE));
         }
         frame.render_widget(table, area);
     }
@@ -77,7 +77,7 @@ impl Grid<'_> {
             cells.map(|text| super::columns(text)).max().unwrap_or(0)
         };
         let name = needed(0);
-        let mut widths = vec![name.min(NAME)];
+        let mut widths = vec![name.min(MIN_NAME_WIDTH)];
         let mut left = room.saturating_sub(widths[0]);
         for column in 1..columns {
             let wide = needed(column);

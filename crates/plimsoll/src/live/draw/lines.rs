@@ -83,13 +83,13 @@ fn figures(board: &Board) -> Vec<String> {
 
 /// Arranges figures in lines, as many on each as `width` has room for.
 fn beside(figures: &[String], width: usize) -> Vec<String> {
-    const BETWEEN: &str = " · ";
+    const FIGURE_SEPARATOR: &str = " · ";
     let mut rows: Vec<String> = Vec::new();
     for figure in figures {
-        let together = columns(figure) + columns(BETWEEN);
+        let together = columns(figure) + columns(FIGURE_SEPARATOR);
         match rows.last_mut() {
             Some(row) if columns(row) + together <= width => {
-                row.push_str(BETWEEN);
+                row.push_str(FIGURE_SEPARATOR);
                 row.push_str(figure);
             }
             _ => rows.push(figure.clone()),

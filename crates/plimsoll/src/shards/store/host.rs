@@ -20,15 +20,15 @@ use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::link::{Access, Address, FIRST_FRAME, FRAME, Request, admit, read, write};
-use super::{Answer, LONGEST, answer};
+use super::link::{Access, Address, FIRST_FRAME_LIMITS, FRAME_LIMITS, Request, admit, read, write};
+use super::{Answer, REQUEST_TIMEOUT, answer};
 use crate::console;
 
 /// How long shard 0 stays for the others to learn of the end.
-pub(in crate::shards) const FAREWELL: Duration = Duration::from_secs(20);
+pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 
 /// A peer that shows no token within this time is left alone.
-const HELLO: Duration = Duration::from_secs(10);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct Host {
     folder: PathBuf,
@@ -81,14 +81,14 @@ impl Host {
     /// Returns once the others, so many, have come and gone, or had `patience`, or `stop` asks for an end at
     /// once: they learn of the run's end here.
     pub(super) fn see_off(&self, others: u64, patience: Duration, stop: &Stop) {
-        const TURN: Duration = Duration::from_millis(50);
+        const POLL_INTERVAL: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
         let Serving { open, came, .. } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
         while is_awaited() && waited < patience && stop.level() != StopLevel::Now {
-            thread::sleep(TURN);
-            waited += TURN;
+            thread::sleep(POLL_INTERVAL);
+            waited += POLL_INTERVAL;
         }
     }
 
@@ -115,7 +115,7 @@ impl Serve for Serving {
     }
 
     async fn serve<S: Link>(mut self, mut stream: S, _: watch::Receiver<()>) -> io::Result<()> {
-        if !tokio::time::timeout(HELLO, self.admit(&mut stream)).await?? {
+        if !tokio::time::timeout(HELLO_TIMEOUT, self.admit(&mut stream)).await?? {
             return Ok(());
         }
         self.unproven = None;
@@ -130,7 +130,7 @@ impl Serve for Serving {
 impl Serving {
     /// Whether the peer has the token.
     async fn admit(&self, stream: &mut impl Link) -> io::Result<bool> {
-        let Some(first) = read(stream, FIRST_FRAME).await? else {
+        let Some(first) = read(stream, FIRST_FRAME_LIMITS).await? else {
             return Ok(false);
         };
         let admitted = admit(&first, &self.token);
@@ -144,13 +144,13 @@ impl Serving {
     }
 
     async fn converse(&self, stream: &mut impl Link) -> io::Result<()> {
-        while let Some(request) = read(stream, FRAME).await? {
+        while let Some(request) = read(stream, FRAME_LIMITS).await? {
             let Request::Ask(ask) = request else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let root = Path::default();
             let answered = answer(&*self.store, &root, ask);
-            let answered = tokio::time::timeout(LONGEST, answered).await?;
+            let answered = tokio::time::timeout(REQUEST_TIMEOUT, answered).await?;
             write(stream, answered).await?;
         }
         Ok(())

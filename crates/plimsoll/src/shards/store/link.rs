@@ -30,7 +30,7 @@ use tokio_rustls::TlsConnector;
 use super::{Answer, Ask};
 
 /// Changes when one side can't understand the other any more.
-const VERSION: u32 = 2;
+const PROTOCOL_VERSION: u32 = 2;
 
 /// Bytes of a head: the names of 10,000 shards are a third of it.
 const MAX_HEAD: u32 = 1 << 20;
@@ -45,9 +45,9 @@ const MAX_BODY: u32 = 256 << 20;
 const MAX_UNPROVEN: usize = 256;
 
 /// Bytes of head and body of a frame by somebody who has not shown the token yet.
-pub(super) const FIRST_FRAME: (u32, u32) = (MAX_HELLO, 0);
+pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO, 0);
 /// The same of all others.
-pub(super) const FRAME: (u32, u32) = (MAX_HEAD, MAX_BODY);
+pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD, MAX_BODY);
 
 /// What whoever asks a tcp:// rendezvous has to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -126,8 +126,8 @@ pub(super) async fn write(
     stream.flush().await
 }
 
-/// The next frame; `None`: the other side has closed the connection between two. `limits`: [`FIRST_FRAME`] or
-/// [`FRAME`].
+/// The next frame; `None`: the other side has closed the connection between two. `limits`: [`FIRST_FRAME_LIMITS`] or
+/// [`FRAME_LIMITS`].
 ///
 /// # Errors
 /// When the connection fails, or carries something else.
@@ -177,7 +177,7 @@ pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
     else {
         return Err("a connection begins with the token".to_owned());
     };
-    if *version != VERSION {
+    if *version != PROTOCOL_VERSION {
         return Err("another version of plimsoll leads the run".to_owned());
     }
     aws_lc_rs::constant_time::verify_slices_are_equal(shown.as_bytes(), token.as_bytes())
@@ -245,7 +245,7 @@ impl Link {
             Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
         };
         let hello = Request::Hello {
-            version: VERSION,
+            version: PROTOCOL_VERSION,
             token: self.token.clone(),
         };
         Ok(match exchange(&mut *stream, hello).await? {
@@ -257,7 +257,7 @@ impl Link {
 
 async fn exchange(stream: &mut dyn Stream, request: Request) -> std::io::Result<Answer> {
     write(stream, request).await?;
-    read(stream, FRAME).await?.ok_or_else(|| {
+    read(stream, FRAME_LIMITS).await?.ok_or_else(|| {
         std::io::Error::new(
             std::io::ErrorKind::ConnectionReset,
             "the connection was closed without an answer: give all shards the same --rendezvous-certs, or none of them",
@@ -410,23 +410,23 @@ mod tests {
             create: true,
         });
         let bytes = frame(&put);
-        assert_eq!(read(&bytes, FRAME).unwrap(), Some(put));
-        assert_eq!(read(&bytes[..0], FRAME).unwrap(), None);
+        assert_eq!(read(&bytes, FRAME_LIMITS).unwrap(), Some(put));
+        assert_eq!(read(&bytes[..0], FRAME_LIMITS).unwrap(), None);
         for end in 1..bytes.len() {
-            assert!(read(&bytes[..end], FRAME).is_err(), "cut at {end}");
+            assert!(read(&bytes[..end], FRAME_LIMITS).is_err(), "cut at {end}");
         }
         // Whoever has not shown the token sends no body, and a short head.
-        assert!(read(&bytes, FIRST_FRAME).is_err());
+        assert!(read(&bytes, FIRST_FRAME_LIMITS).is_err());
         let long = Request::Hello {
-            version: VERSION,
+            version: PROTOCOL_VERSION,
             token: "x".repeat(MAX_HELLO as usize),
         };
-        assert!(read(&frame(&long), FIRST_FRAME).is_err());
+        assert!(read(&frame(&long), FIRST_FRAME_LIMITS).is_err());
         let lengths = [[0xff; 4], [0; 4]].concat();
-        assert!(read(&lengths, FRAME).is_err());
+        assert!(read(&lengths, FRAME_LIMITS).is_err());
         for ask in [Ask::Get("a".into()), Ask::List("b".into())] {
             let request = Request::Ask(ask);
-            let found = read(&frame(&request), FRAME).unwrap();
+            let found = read(&frame(&request), FRAME_LIMITS).unwrap();
             assert_eq!(found, Some(request));
         }
     }
@@ -438,11 +438,11 @@ mod tests {
             token: token.into(),
         };
         let token = "0123456789abcdef";
-        assert_eq!(admit(&hello(VERSION, token), token), Ok(()));
+        assert_eq!(admit(&hello(PROTOCOL_VERSION, token), token), Ok(()));
         for (head, words) in [
-            (hello(VERSION, "0123456789abcdeF"), "another token"),
-            (hello(VERSION, ""), "another token"),
-            (hello(VERSION + 1, token), "another version"),
+            (hello(PROTOCOL_VERSION, "0123456789abcdeF"), "another token"),
+            (hello(PROTOCOL_VERSION, ""), "another token"),
+            (hello(PROTOCOL_VERSION + 1, token), "another version"),
             (Request::Ask(Ask::Get("x".into())), "begins with the token"),
         ] {
             let refused = admit(&head, token).unwrap_err();

@@ -11,7 +11,7 @@ use crate::problems::Source;
 
 pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
     Arrival {
-        version: objects::VERSION,
+        version: objects::FORMAT_VERSION,
         shard,
         of,
         token,
@@ -27,7 +27,7 @@ pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> Charge {
     Charge {
         own: arrival(0, of, "0@0".into(), "x"),
         head: Head {
-            version: objects::VERSION,
+            version: objects::FORMAT_VERSION,
             of,
             keep_requests: false,
             header: header(),
