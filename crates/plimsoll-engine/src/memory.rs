@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_is_seen() {
+    fn rss_grows_when_pages_are_touched() {
         let grown = || {
             let private = || {
                 let own = of_processes(&Watched::own()).expect("see above");

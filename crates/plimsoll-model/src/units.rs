@@ -357,7 +357,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_back(nanos in 0u64..300_000_000_000_000_000, rate in 0.0f64..1e9, bytes in 0u64..(1 << 52)) {
+        fn printed_units_parse_back(nanos in 0u64..300_000_000_000_000_000, rate in 0.0f64..1e9, bytes in 0u64..(1 << 52)) {
             let rounded = Duration::from_nanos(nanos);
             // Above 2^53 ns (104 days) only whole microseconds are typed.
             if nanos < (1 << 53) {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::commands;
 
-    /// Of 100 columns.
+    /// Lines of a help page, of 100 columns each.
     const SCREEN: usize = 60;
 
     #[test]

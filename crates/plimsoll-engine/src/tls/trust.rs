@@ -108,7 +108,7 @@ impl Anchors {
         Anchors::of(roots, given).map_err(|e| file.bad(e))
     }
 
-    /// Without lists.
+    /// Trusts these roots, and has no lists of revoked certificates.
     fn of(
         roots: RootCertStore,
         given: Vec<CertificateDer<'static>>,

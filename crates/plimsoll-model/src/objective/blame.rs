@@ -309,7 +309,7 @@ mod tests {
         let mut late = record(&[(900, 5)]);
         late.outcomes.add(Outcome::DeadlineExceeded, 60);
         assert_eq!(over(&late, 20), 60);
-        // With a limit beyond the deadline, too.
+        // A limit beyond the deadline makes no difference.
         assert_eq!(over(&late, 2_000), 60);
         late.delayed.record_n(1_500 * MS, 50);
         assert_eq!(over(&late, 20), 10);

@@ -89,7 +89,7 @@ impl Call for BoltCall {
 /// whatever the number of connections and calls.
 #[derive(Debug)]
 pub(super) struct Renewing {
-    /// Without them.
+    /// The request without the values.
     bare: Prepared,
     live: Vec<(String, Arc<LiveValue>)>,
     /// As the values were last, and what [`Renewing::generation`] was before they were read.

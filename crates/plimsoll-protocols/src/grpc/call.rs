@@ -13,7 +13,7 @@ use plimsoll_model::template::{
 /// A message in the protobuf encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BinaryMessage {
-    /// Without gRPC's prefix.
+    /// The message, without gRPC's prefix.
     pub bytes: Vec<u8>,
     /// Where it comes from, in words for an error.
     pub source: String,

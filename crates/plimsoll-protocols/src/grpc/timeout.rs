@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_timeouts_parse_back() {
         for nanos in [1, 1_500, 250_000_000, 7_200_000_000_000] {
             let time = Duration::from_nanos(nanos);
             let value = timeout_value(time);

@@ -229,7 +229,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
               Content-Length: 0\r\nConnection: close\r\n\r\n",
             ),
         ]),
-    // Without end.
+    // This one has no end.
     Behaviour::new("sse-token-flood", O::DeadlineExceeded)
         .about("tokens without end")
         .script(&[Request, HEAD, Flood(TOKEN_EVENT)]),

@@ -177,7 +177,7 @@ mod tests {
         (client, server)
     }
 
-    /// As often as more has to come.
+    /// Reads until the header is whole.
     fn read(opening: &mut Opening, server: &TcpStream) -> Result<Peer, OpeningError> {
         loop {
             match opening.read(server) {

@@ -362,7 +362,7 @@ mod tests {
             assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 1);
             let response = record.response.histogram().unwrap();
             assert_eq!(response.len(), 2);
-            // To three digits.
+            // Histograms keep three digits.
             let shortest_ms = response.min() / 1_000_000;
             assert!((1498..=1502).contains(&shortest_ms), "{shortest_ms}");
             let measures = &record.measures;

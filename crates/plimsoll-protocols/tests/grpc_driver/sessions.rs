@@ -347,7 +347,7 @@ fn ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
 }
 
 #[test]
-fn what_answers_mean() {
+fn responses_map_to_outcomes() {
     let grpc = ("content-type", "application/grpc");
     let message = |bytes: &[u8]| [head(1), data(1, bytes, false)].concat();
     let with = |mut bytes: Vec<u8>, last: Vec<u8>| {

@@ -221,7 +221,7 @@ pub(super) struct Head {
     pub(super) of: u32,
     pub(super) keep_requests: bool,
     pub(super) header: RunHeader,
-    /// Without secrets.
+    /// The plan as TOML, without secrets.
     pub(super) plan_toml: String,
 }
 
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_named() {
+    fn digest_difference_is_named() {
         let one = Digests {
             plan: "a".into(),
             build: "b".into(),

@@ -7,9 +7,8 @@ use crate::ratchet::Ratchet;
 use crate::sources::{Source, crate_of, sources};
 
 /// Words that a sentence with a subject seldom begins with.
-const FRAGMENT_STARTS: [&str; 17] = [
-    "And", "As", "At", "But", "By", "For", "From", "In", "Of", "On", "Or", "Per", "To", "Under",
-    "Where", "With", "Without",
+const FRAGMENT_STARTS: [&str; 14] = [
+    "And", "As", "At", "But", "By", "For", "From", "In", "Of", "On", "Or", "To", "Where", "With",
 ];
 /// A comment of more words than this may begin with any of them.
 const MAX_FRAGMENT_WORDS: usize = 8;

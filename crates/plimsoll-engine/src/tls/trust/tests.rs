@@ -212,7 +212,7 @@ fn directly_trusted_certificate_still_expires() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_intermediate_is_named() {
     let made = Made::new();
     made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
     made.version_3("leaf", "middle", "subjectAltName=DNS:leaf.test");

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_served_from_the_folder_and_nothing_outside_of_it() {
+    fn only_files_below_root_are_served() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("root");
         std::fs::create_dir_all(root.join("sub")).unwrap();

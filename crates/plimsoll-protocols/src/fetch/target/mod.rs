@@ -78,7 +78,7 @@ struct Counters {
     served: AtomicU64,
     /// Answered with another status: 404 and the like.
     refused: AtomicU64,
-    /// Of bodies.
+    /// Bytes of bodies.
     bytes: AtomicU64,
     full: AtomicU64,
     resumed: AtomicU64,

@@ -62,7 +62,7 @@ fn wrong(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_a_stream_does() {
+fn stream_settings_resolve() {
     let plan = |lines: &str| {
         let text = format!(
             "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/BidirectionalStreamingEcho\"\n{lines}\n[load]\nclients = 1\ncalls = 1\n"

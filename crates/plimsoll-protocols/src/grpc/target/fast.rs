@@ -19,7 +19,7 @@ use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 /// Bytes of answers made before those there are have been written, one answer more or less.
 const MAX_OUT: usize = 1 << 20;
-/// Of gRPC's prefix. Bytes.
+/// Length of gRPC's prefix, in bytes.
 const PREFIX: u64 = 5;
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.

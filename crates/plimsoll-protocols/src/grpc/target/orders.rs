@@ -101,7 +101,7 @@ struct Orders {
     queue: u64,
     /// Orders read, whatever became of them.
     received: AtomicU64,
-    /// And answered.
+    /// Orders answered.
     processed: AtomicU64,
     /// Because the queue was full.
     refused: AtomicU64,

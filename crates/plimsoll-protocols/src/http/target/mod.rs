@@ -125,7 +125,7 @@ struct Counters {
     answered: AtomicU64,
     /// Requests answered with another.
     refused: AtomicU64,
-    /// Of streams.
+    /// Events of streams.
     events: AtomicU64,
 }
 

@@ -12,7 +12,7 @@ fn parsed(bytes: &[u8]) -> Vec<(FrameHead, String)> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_frames_parse_back() {
     let mut out = Vec::new();
     write::settings(
         &mut out,
