@@ -19,7 +19,7 @@ const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
 const LONGEST_LEFT_OUT: Duration = Duration::from_secs(32);
 
 /// The place of a connection that has no address yet.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 
 /// One name's addresses.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ impl Addresses {
                     number: if counted {
                         recorder.address(&address.to_string())
                     } else {
-                        NOWHERE
+                        NO_ADDRESS
                     },
                     failures: 0,
                     left_out_until: Time::ZERO,
@@ -156,7 +156,7 @@ impl Addresses {
     /// What is counted at `place` is counted with this number.
     pub(crate) fn number(&self, place: u32) -> u32 {
         let known = self.known.get(place as usize);
-        known.map_or(NOWHERE, |known| known.number)
+        known.map_or(NO_ADDRESS, |known| known.number)
     }
 
     /// The order in which connection `number` tries the addresses: its own first, those that

@@ -18,13 +18,15 @@ use rustix::thread::gettid;
 use crate::cores;
 
 /// Rounds of waiting between two looks at whether it is over: some microseconds.
-const ROUNDS: u32 = 1_000;
+const SPINS_PER_CHECK: u32 = 1_000;
 
 /// Threads that keep cores awake, which are not of any load.
-static THREADS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+static SPINNING_THREADS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 fn threads() -> MutexGuard<'static, Vec<i32>> {
-    THREADS.lock().unwrap_or_else(PoisonError::into_inner)
+    SPINNING_THREADS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether that thread of this process keeps a core awake.
@@ -87,7 +89,7 @@ fn spin(over: &AtomicBool) {
     let own = gettid().as_raw_nonzero().get();
     threads().push(own);
     while !over.load(Ordering::Relaxed) {
-        for _ in 0..ROUNDS {
+        for _ in 0..SPINS_PER_CHECK {
             std::hint::spin_loop();
         }
     }

@@ -240,7 +240,7 @@ pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
 impl Place<'_> {
     fn shard(&self) -> Shard {
         match self {
-            Place::Alone => Shard::WHOLE,
+            Place::Alone => Shard::WHOLE_RUN,
             Place::Shard { shard, .. } => *shard,
         }
     }

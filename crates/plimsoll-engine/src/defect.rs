@@ -17,10 +17,10 @@ use std::time::Duration;
 const MAX_REPORTED: u64 = 10;
 
 /// Before a loop that panicked begins anew: it may panic at once again.
-const PAUSE: Duration = Duration::from_millis(50);
+const RESTART_DELAY: Duration = Duration::from_millis(50);
 
-static SEEN: AtomicU64 = AtomicU64::new(0);
-static REFUSALS: AtomicU64 = AtomicU64::new(0);
+static PANIC_COUNT: AtomicU64 = AtomicU64::new(0);
+static REFUSAL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// What a panic came of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Cause {
 
 thread_local! {
     /// The message of this thread's last panic.
-    static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The text of a panic: thread, place and message, on one line.
@@ -54,8 +54,8 @@ pub fn watch(report: fn(Cause, &str)) {
         let file = info.location().map_or("", panic::Location::file);
         let cause = Cause::of(file, &message);
         let counter = match cause {
-            Cause::Defect => &SEEN,
-            Cause::Refusal | Cause::FatalRefusal | Cause::RuntimeFailure => &REFUSALS,
+            Cause::Defect => &PANIC_COUNT,
+            Cause::Refusal | Cause::FatalRefusal | Cause::RuntimeFailure => &REFUSAL_COUNT,
         };
         let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
         if reported || matches!(cause, Cause::FatalRefusal | Cause::RuntimeFailure) {
@@ -68,23 +68,23 @@ pub fn watch(report: fn(Cause, &str)) {
             }
         }
         // A thread that is about to end has no place for it any more.
-        let _ = LAST.try_with(|last| last.replace(Some(text)));
+        let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
     }));
 }
 
 /// How many panics there were, here and in processes that reported theirs ([`note`]).
 pub fn seen() -> u64 {
-    SEEN.load(Ordering::Relaxed)
+    PANIC_COUNT.load(Ordering::Relaxed)
 }
 
 /// How many panics came of something that the system refused.
 pub fn refusals() -> u64 {
-    REFUSALS.load(Ordering::Relaxed)
+    REFUSAL_COUNT.load(Ordering::Relaxed)
 }
 
 /// Another process that belongs to this one has reported a defect.
 pub fn note() {
-    SEEN.fetch_add(1, Ordering::Relaxed);
+    PANIC_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Does `work`, whose panic ends it and nothing else. What it had borrowed may be half
@@ -104,7 +104,7 @@ pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> 
             return done;
         }
         anew(state);
-        thread::sleep(PAUSE);
+        thread::sleep(RESTART_DELAY);
     }
 }
 
@@ -128,7 +128,7 @@ impl Cause {
 
 impl Defect {
     fn of(payload: &(dyn Any + Send)) -> Defect {
-        let reported = LAST.with(|last| last.take());
+        let reported = LAST_PANIC.with(|last| last.take());
         Defect(reported.unwrap_or_else(|| {
             let message = message(payload);
             format!("{} panicked: {message}", name(&thread::current()))

@@ -13,10 +13,10 @@ use procfs::{CurrentSI, KernelStats};
 use crate::awake;
 
 /// Less waiting than this, µs an interval, is every machine's.
-const WAITED: u64 = 5_000;
+const MIN_REPORTED_WAIT_US: u64 = 5_000;
 
 /// Processes that used less are not what a load waits for. µs.
-const MUCH: u64 = 20_000;
+const MIN_REPORTED_CPU_US: u64 = 20_000;
 
 /// Reads the machine from one interval to the next.
 pub(crate) struct MachineMeter {
@@ -63,7 +63,7 @@ impl MachineMeter {
             cores: self.cores,
             stolen_us,
             waited_us,
-            busiest: (waited_us >= WAITED)
+            busiest: (waited_us >= MIN_REPORTED_WAIT_US)
                 .then(|| self.busiest(server))
                 .flatten(),
         }
@@ -83,7 +83,7 @@ impl MachineMeter {
                 let before = before.get(pid).copied().unwrap_or(0);
                 (*pid, us.saturating_sub(before))
             })
-            .filter(|(_, used)| *used >= MUCH)
+            .filter(|(_, used)| *used >= MIN_REPORTED_CPU_US)
             .collect();
         busy.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
         busy.into_iter().find_map(|(pid, cpu_us)| {

@@ -14,7 +14,7 @@ use crate::fault;
 
 /// The system call that [`Poller::wait`] makes.
 const WAIT_CALL: &str = "epoll_pwait2";
-const WAKER: u64 = u64::MAX;
+const WAKER_TOKEN: u64 = u64::MAX;
 /// Sockets that one wait reports.
 pub(crate) const MAX_EVENTS: usize = 512;
 
@@ -90,7 +90,10 @@ impl Events {
     /// The sockets that are ready.
     #[inline]
     pub fn sockets(&self) -> impl Iterator<Item = Ready> {
-        let sockets = self.0.iter().filter(|event| event.data.u64() != WAKER);
+        let sockets = self
+            .0
+            .iter()
+            .filter(|event| event.data.u64() != WAKER_TOKEN);
         sockets.map(|event| {
             let flags = event.flags;
             let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
@@ -105,7 +108,7 @@ impl Events {
 
     /// A [`Waker`] was used.
     pub fn are_of_waker(&self) -> bool {
-        self.0.iter().any(|event| event.data.u64() == WAKER)
+        self.0.iter().any(|event| event.data.u64() == WAKER_TOKEN)
     }
 }
 
@@ -123,7 +126,7 @@ impl Poller {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let waker = Waker(Arc::new(eventfd(0, flags)?));
-        let data = epoll::EventData::new_u64(WAKER);
+        let data = epoll::EventData::new_u64(WAKER_TOKEN);
         // Each wake-up is a change, so the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker.0, data, flags)?;

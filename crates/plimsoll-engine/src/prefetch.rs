@@ -9,16 +9,16 @@
 )]
 
 /// Bytes of a value that are asked for at most: what lies behind them is not needed for each call.
-const MOST: usize = 448;
+const MAX_PREFETCH_BYTES: usize = 448;
 
 /// Bytes of a cache line.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Asks for the beginning of `value`. It is not looked at.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();
-    for at in (0..size_of_val(value).min(MOST)).step_by(LINE) {
+    for at in (0..size_of_val(value).min(MAX_PREFETCH_BYTES)).step_by(CACHE_LINE_BYTES) {
         let line = start.wrapping_add(at);
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the instruction is a hint, whatever the address is. Each x86-64 has it.

@@ -230,10 +230,10 @@ impl TurnMeter {
 /// How much of what was used between two readings was system time, 0 to 1; of all that was
 /// ever used where too few ticks lie between them to tell.
 fn system_share(last: Usage, now: Usage) -> f64 {
-    const ENOUGH: u64 = 20;
+    const MIN_TICKS: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
     let system = now.system_ticks.saturating_sub(last.system_ticks);
-    let (user, system) = if user + system >= ENOUGH {
+    let (user, system) = if user + system >= MIN_TICKS {
         (user, system)
     } else {
         (now.user_ticks, now.system_ticks)
@@ -339,7 +339,7 @@ fn same_host(a: IpAddr, b: IpAddr) -> bool {
 /// stays, and a warning says so.
 pub fn thread_cpu() -> Duration {
     thread_local! {
-        static LAST: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+        static LAST_READING: Cell<Duration> = const { Cell::new(Duration::ZERO) };
     }
     let used = read_thread_cpu(
         || ClockId::CLOCK_THREAD_CPUTIME_ID.now(),
@@ -354,8 +354,8 @@ pub fn thread_cpu() -> Duration {
         });
         Duration::ZERO
     });
-    let used = used.max(LAST.get());
-    LAST.set(used);
+    let used = used.max(LAST_READING.get());
+    LAST_READING.set(used);
     used
 }
 

@@ -62,7 +62,7 @@ pub use whole::SessionError;
 use crate::addresses::classify_connect;
 
 /// A server that wants a client certificate and gets none may close without a word.
-pub(crate) const UNINVITED: &str =
+pub(crate) const CLIENT_CERT_MISSING: &str =
     "tls: the server asked for a client certificate, got none and closed the connection";
 pub(crate) const CLOSED_IN_HANDSHAKE: &str =
     "tls: the server closed the connection during the handshake (is it a plaintext port?)";
@@ -226,7 +226,7 @@ impl TlsClient {
     /// What a connection on [`TlsClient::config`] that failed with `error` before its peer sent
     /// anything is counted as, and the message about it.
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
-        const ENDS: [io::ErrorKind; 3] = [
+        const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
             io::ErrorKind::ConnectionReset,
             io::ErrorKind::BrokenPipe,
@@ -235,10 +235,11 @@ impl TlsClient {
         let suspected = self.refusal_suspected();
         match (library, error.kind()) {
             (Some(error), _) => explained(error, self.shown, &self.learned),
-            _ if self.lacks_certificate() => {
-                (Outcome::TlsClientCertificateRequired, UNINVITED.to_owned())
-            }
-            (None, kind) if ENDS.contains(&kind) && suspected.is_some() => (
+            _ if self.lacks_certificate() => (
+                Outcome::TlsClientCertificateRequired,
+                CLIENT_CERT_MISSING.to_owned(),
+            ),
+            (None, kind) if DISCONNECT_KINDS.contains(&kind) && suspected.is_some() => (
                 Outcome::TlsClientCertificateRejected,
                 suspected.unwrap_or_default(),
             ),
@@ -358,7 +359,7 @@ impl TlsClient {
 }
 
 /// The TLS library's provider with the suites and groups of a plan, in its order; where the plan
-/// names none, the library's suites, and [`Group::DEFAULT`].
+/// names none, the library's suites, and [`Group::DEFAULT_OFFER`].
 pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
@@ -369,7 +370,7 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
         provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
     let groups = match groups {
-        [] => &Group::DEFAULT,
+        [] => &Group::DEFAULT_OFFER,
         asked => asked,
     };
     let coded = |group: &Group| {

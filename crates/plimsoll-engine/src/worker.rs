@@ -206,7 +206,7 @@ impl<P: Protocol> Client for Drivers<P> {
     /// A lane.
     type Wish = u32;
     const WARMUP_COUNTS: bool = false;
-    const LINGERS: bool = true;
+    const AWAITS_LATE_ANSWERS: bool = true;
 
     fn tls(&self, _target: usize) -> Option<&TlsClient> {
         self.tls.as_ref()

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 /// How long what is no file may bring nothing.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most that is read of what is no file, bytes.
 const MAX_STREAM: u64 = 256 << 20;
@@ -199,7 +199,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let kind = metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
         let path = path.to_owned();
-        return read_stream(|| File::open(path), what(kind), PATIENCE, MAX_STREAM);
+        return read_stream(
+            || File::open(path),
+            what(kind),
+            STREAM_IDLE_TIMEOUT,
+            MAX_STREAM,
+        );
     }
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
@@ -225,7 +230,7 @@ pub fn stdin() -> io::Result<Vec<u8>> {
         return Err(other("a folder, not a file".to_owned()));
     }
     let most = if kind.is_file() { u64::MAX } else { MAX_STREAM };
-    read_stream(|| Ok(io::stdin()), what(kind), PATIENCE, most)
+    read_stream(|| Ok(io::stdin()), what(kind), STREAM_IDLE_TIMEOUT, most)
 }
 
 /// Standard input as a text.
@@ -425,7 +430,7 @@ mod tests {
         let error = read_stream(|| File::open(path), "a FIFO", short, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let zero = || File::open("/dev/zero");
-        let error = read_stream(zero, "a device", PATIENCE, 3 << 20).unwrap_err();
+        let error = read_stream(zero, "a device", STREAM_IDLE_TIMEOUT, 3 << 20).unwrap_err();
         let expected = "it is a device, and has no end within 3 MiB";
         assert_eq!(error.to_string(), expected);
     }

@@ -15,7 +15,7 @@ const PER_OCTAVE: u32 = 6;
 /// The shortest length that is tried, besides 0. Nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
 /// Parts into which a length is split between sending and reading.
-const PARTS: u64 = 8;
+const SPLIT_PARTS: u64 = 8;
 
 /// How many of `n` times may be longer than their quantile `p` (0–1).
 pub(crate) fn beyond(p: f64, n: u64) -> u64 {
@@ -151,7 +151,7 @@ impl Lateness {
 fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
     // Sends that are late by more than this are so because of a pause, which the other part counts already.
     const PAUSE_NS: u64 = 1_000_000;
-    let parts = (0..=PARTS).map(|part| length / PARTS * part);
+    let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
     parts
         .chain([length, length.min(PAUSE_NS)])
         .map(|of_sending| sent.longer_than(of_sending) + read.longer_than(length - of_sending))

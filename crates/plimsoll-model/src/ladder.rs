@@ -35,7 +35,7 @@ pub use price::{Percentile, Price};
 use turns::TurnsRecord;
 
 /// The name of the file.
-pub const FILE: &str = "ladder.json";
+pub const FILE_NAME: &str = "ladder.json";
 
 /// How often a ladder of equal rungs may claim any difference at all: half of the 5 % that
 /// reports speak of, since slices next to each other are not quite independent.
@@ -487,7 +487,7 @@ impl LadderRecord {
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        document::write(&dir.join(FILE), self)
+        document::write(&dir.join(FILE_NAME), self)
     }
 
     /// Read the ladder in `dir`.
@@ -495,12 +495,12 @@ impl LadderRecord {
     /// # Errors
     /// When there is none, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<LadderRecord, RunError> {
-        document::read_checked(&dir.join(FILE), checked::check)
+        document::read_checked(&dir.join(FILE_NAME), checked::check)
     }
 
     /// Whether `dir` holds a ladder.
     pub fn is_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE))
+        input::is_entry(&dir.join(FILE_NAME))
     }
 }
 

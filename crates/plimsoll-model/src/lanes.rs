@@ -11,7 +11,7 @@ use crate::input;
 use crate::run::RunError;
 
 /// The name of the file.
-pub const FILE: &str = "lanes.json";
+pub const FILE_NAME: &str = "lanes.json";
 
 /// What was run together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl LanesRecord {
     pub fn runs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
         let below = |lane: &LaneRecord| {
             input::folder_below(dir, &lane.run).map_err(|e| RunError::Garbage {
-                path: dir.join(FILE),
+                path: dir.join(FILE_NAME),
                 problem: format!("the run of lane {}: {e}", lane.name),
             })
         };
@@ -59,7 +59,7 @@ impl LanesRecord {
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        document::write(&dir.join(FILE), self)
+        document::write(&dir.join(FILE_NAME), self)
     }
 
     /// Read the record in `dir`.
@@ -67,11 +67,11 @@ impl LanesRecord {
     /// # Errors
     /// When there is none, or it was written in another version of the format.
     pub fn load(dir: &Path) -> Result<LanesRecord, RunError> {
-        document::read(&dir.join(FILE))
+        document::read(&dir.join(FILE_NAME))
     }
 
     /// Whether `dir` holds lanes.
     pub fn is_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE))
+        input::is_entry(&dir.join(FILE_NAME))
     }
 }

@@ -94,7 +94,7 @@ pub struct Handshake {
 impl Handshake {
     /// Signatures that an end checks of a peer whose certificate a CA signed directly: the CA's, and
     /// the proof that the peer holds the key.
-    const CHECKED: f64 = 2.0;
+    const SIGNATURES_CHECKED: f64 = 2.0;
 }
 
 impl Primitives {
@@ -120,7 +120,7 @@ impl Primitives {
         let verify = self.verify_us.get(&handshake.certificate)?;
         let signing = if signs { *sign } else { 0.0 };
         let checking = if checks {
-            Handshake::CHECKED * verify
+            Handshake::SIGNATURES_CHECKED * verify
         } else {
             0.0
         };

@@ -55,7 +55,7 @@ codes! {
 
 impl Count {
     /// Why models ended their answers.
-    pub const FINISH: [Count; 7] = [
+    pub const FINISH_REASONS: [Count; 7] = [
         Count::FinishStop,
         Count::FinishLength,
         Count::FinishToolCalls,
@@ -65,7 +65,7 @@ impl Count {
         Count::FinishOther,
     ];
 
-    /// The reason of one of [`Count::FINISH`], as objectives name it: `length`.
+    /// The reason of one of [`Count::FINISH_REASONS`], as objectives name it: `length`.
     pub fn finish_reason(self) -> &'static str {
         self.key().trim_start_matches("finish_")
     }

@@ -144,7 +144,10 @@ pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) 
 
 /// Whether objectives can be judged by `run`.
 pub fn validity(run: &Run) -> Validity {
-    let lost = run.reason.as_deref().is_some_and(|r| r.ends_with(LOST));
+    let lost = run
+        .reason
+        .as_deref()
+        .is_some_and(|r| r.ends_with(OBJECTIVE_LOST));
     match run.state {
         _ if run.summary.total.ok == 0 => Validity::Unproven,
         _ if has(run, ProblemKind::CountsDiffer) => Validity::Unproven,
@@ -181,7 +184,7 @@ pub(crate) fn only_not_resumed(run: &Run) -> bool {
 }
 
 /// How the reason ends of a run that was stopped because an objective was lost.
-pub const LOST: &str = "can no longer be met";
+pub const OBJECTIVE_LOST: &str = "can no longer be met";
 
 /// Calls that a run, or a stage of it, will have in all, where that is known beforehand.
 pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
@@ -446,7 +449,7 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
         Metric::Memory(end) => memory_of(end, part.memory.as_ref()),
         Metric::Finish(reason) => {
             let of = |count| record.measures.of(count);
-            let all: u64 = Count::FINISH.into_iter().map(of).sum();
+            let all: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
             let share = (all > 0).then(|| of(reason) as f64 / all as f64);
             let text = share.map_or("no answer says why it ended".to_owned(), |share| {
                 format!(

@@ -99,7 +99,7 @@ pub enum UnixSocket {
 
 impl UnixSocket {
     /// Bytes of a path or a name (`sun_path` with its last 0).
-    pub const LONGEST: usize = 107;
+    pub const MAX_LENGTH: usize = 107;
 
     /// Reads `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: it is something else.
     ///
@@ -123,9 +123,9 @@ impl UnixSocket {
         };
         Some(match name.len() {
             0 => Err(format!("`{text}` names no socket: write unix:/PATH")),
-            n if n > UnixSocket::LONGEST => Err(format!(
+            n if n > UnixSocket::MAX_LENGTH => Err(format!(
                 "`{text}`: a socket's path may have {} bytes, and this one has {n}: use a shorter one, or a relative one",
-                UnixSocket::LONGEST
+                UnixSocket::MAX_LENGTH
             )),
             _ if name.contains('\0') => Err(format!("{text:?} has a zero byte in it")),
             _ if is_abstract => Ok(UnixSocket::Abstract(name.to_owned())),
@@ -325,7 +325,7 @@ pub struct Shard {
 
 impl Shard {
     /// The only process of a run.
-    pub const WHOLE: Shard = Shard { index: 0, of: 1 };
+    pub const WHOLE_RUN: Shard = Shard { index: 0, of: 1 };
 
     /// This shard's part of `whole`; the first shards take what is left over.
     pub fn part(self, whole: u64) -> u64 {
@@ -448,7 +448,7 @@ pub enum Metric {
     Resumed,
     /// Resident bytes a connection.
     Memory(End),
-    /// Share of answers that a model ended for one reason, of those that say why they ended; one of [`Count::FINISH`].
+    /// Share of answers that a model ended for one reason, of those that give one: one of [`Count::FINISH_REASONS`].
     Finish(Count),
 }
 

@@ -20,12 +20,12 @@ pub struct PlanDifference {
 
 /// Keys that say how a run is called, watched or seeded, and which target it goes to: to
 /// differ in these is what comparisons are for.
-const HARMLESS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
+const IGNORED_KEYS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
 
 impl PlanDifference {
     /// The difference changes what was measured.
     pub fn matters(&self) -> bool {
-        !HARMLESS.iter().any(|k| {
+        !IGNORED_KEYS.iter().any(|k| {
             self.key
                 .strip_prefix(k)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -25,7 +25,7 @@ pub use counts::Counts;
 pub use details::{DETAILS_PER_OUTCOME, Detail};
 pub(crate) use details::{add_detail, merge_details};
 pub use messages::MessageCounts;
-pub use slowest::{SLOWEST, SlowCall, Slowest};
+pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, Slowest};
 pub use turns::{Done, TurnBegan};
 
 /// What was recorded of one stage.
@@ -138,7 +138,7 @@ type Of = fn(&StageRecord) -> &Times;
 type OfMut = fn(&mut StageRecord) -> &mut Times;
 
 /// The times of calls, by the keys that they have in a line.
-pub(crate) const TIMES: [(&str, Of, OfMut); 9] = [
+pub(crate) const TIMES_BY_KEY: [(&str, Of, OfMut); 9] = [
     ("response_ns", |r| &r.response, |r| &mut r.response),
     (
         "response_low_ns",
@@ -282,7 +282,7 @@ impl StageRecord {
         self.slowest.merge(&other.slowest);
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
-        for (_, of, of_mut) in TIMES {
+        for (_, of, of_mut) in TIMES_BY_KEY {
             of_mut(self).merge(of(other));
         }
         if !other.one_times.is_empty() {
@@ -315,7 +315,7 @@ impl StageRecord {
         };
         kept.one_times.clear();
         kept.measures.clear();
-        for (_, _, of_mut) in TIMES {
+        for (_, _, of_mut) in TIMES_BY_KEY {
             let times = of_mut(&mut kept);
             *times = std::mem::take(of_mut(self));
             times.clear();

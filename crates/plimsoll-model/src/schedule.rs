@@ -206,7 +206,7 @@ impl Schedule {
             pace,
             step: u64::from(of),
             stage: 0,
-            piece: piece.unwrap_or(NOTHING),
+            piece: piece.unwrap_or(EMPTY_PIECE),
         }
     }
 
@@ -248,7 +248,7 @@ fn sane(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
-const NOTHING: Piece = Piece {
+const EMPTY_PIECE: Piece = Piece {
     start: 0,
     last: 0,
     from: 0.0,

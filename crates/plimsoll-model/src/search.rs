@@ -25,11 +25,11 @@ use serde::{Deserialize, Serialize};
 use crate::named::named;
 
 use bounds::{bounds, is_generators, is_lost};
-use estimate::{Estimate, OVERLOAD};
+use estimate::{Estimate, OVERLOAD_RATIO};
 pub use finding::{Finding, Knee, Limit, finding};
 pub use goal::{Goal, GoalError};
-pub use growth::{ERROR as GROWTH_ERROR, Growth};
-pub use record::{FILE, SearchRecord};
+pub use growth::{GROWTH_ERROR, Growth};
+pub use record::{FILE_NAME, SearchRecord};
 
 named! {
     /// What a trial is made for.
@@ -127,40 +127,40 @@ pub enum Step {
 }
 
 /// The interval in which trials that count begin: so many times the precision.
-const NEIGHBOURHOOD: f64 = 8.0;
+const MAX_NARROWING_WIDTH: f64 = 8.0;
 /// The share of the precision to which the estimate is narrowed; the rest is for what the confirmation needs.
-const SPARE: f64 = 0.6;
+const NARROWED_WIDTH: f64 = 0.6;
 /// The share of the probability that is narrowed, and how probable a capacity must be to count as found.
-const SURE: f64 = 0.9;
+const MIN_CONFIDENCE: f64 = 0.9;
 /// A capacity is measured while the queue grows: so many standard errors of the trial above what
 /// it is at most, with this probability.
-const LIFT: f64 = 2.0;
+const LIFT_STANDARD_ERRORS: f64 = 2.0;
 const AT_MOST: f64 = 0.9;
 /// And above what an overloaded target carried, in parts of it and in standard errors of exponential service times.
 const ABOVE_HINT: f64 = 0.03;
 /// How probable it must be that the confirmation meets the objectives.
-const LIKELY: f64 = 0.9;
+const MIN_PASS_CHANCE: f64 = 0.9;
 /// And where a trial that counts met them already.
-const SEEN_LIKELY: f64 = 0.7;
+const MIN_REPEAT_CHANCE: f64 = 0.7;
 /// A line that is within so many standard errors of all calls that the budget has room for is
 /// as near as it can be.
 const STANDARD_ERRORS: f64 = 3.0;
 /// Trials that count, at most, for each that may be made at one rate.
-const NARROWING: u32 = 8;
+const MAX_NARROWING_RATIO: u32 = 8;
 /// What a trial takes besides its length, until one has shown it. Seconds.
 const ASIDE_S: f64 = 1.5;
 /// The share of its length that a confirmation has at least.
-const SHORTEST: f64 = 0.6;
+const MIN_CONFIRMATION_SHARE: f64 = 0.6;
 /// How many times as long as a confirmation a trial that counts may be.
-const LONGEST: f64 = 2.2;
+const MAX_TRIAL_RATIO: f64 = 2.2;
 /// What a trial above the line may take longer than one below it. Seconds.
 const DRAIN_S: f64 = 0.5;
 /// Trials at higher rates than this many times another's drain for longer.
-const ALIKE: f64 = 1.3;
+const SIMILAR_RATE_RATIO: f64 = 1.3;
 /// How steep the rate rises while all is well.
-const STEP: f64 = 4.0;
+const RISE_FACTOR: f64 = 4.0;
 /// Where the curve wants points, as shares of the load line.
-const CURVE: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
+const CURVE_POINTS: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
 /// Points closer than this to one another show nothing new.
 const CURVE_DISTANCE: f64 = 0.04;
 
@@ -205,7 +205,7 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
                 .iter()
                 .any(|t| (t.rate_per_s / rate - 1.0).abs() < CURVE_DISTANCE)
         };
-        let missing = CURVE
+        let missing = CURVE_POINTS
             .iter()
             .map(|share| rounded(goal, line * share))
             .find(|rate| {
@@ -247,7 +247,7 @@ impl Budget<'_> {
     fn aside_s(&self, purpose: Purpose, rate: f64) -> f64 {
         let alike = match purpose {
             Purpose::Confirm => 1.0,
-            _ => ALIKE,
+            _ => SIMILAR_RATE_RATIO,
         };
         let alike = self.trials.iter().filter(|t| t.rate_per_s <= alike * rate);
         alike
@@ -272,7 +272,7 @@ impl Budget<'_> {
 
     fn shortest_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
-        (self.goal.length_s(Purpose::Confirm, rate) * SHORTEST).max(calls_s)
+        (self.goal.length_s(Purpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
     }
 
     /// What the shortest confirmation takes.
@@ -286,17 +286,17 @@ impl Budget<'_> {
         let length_s = self.goal.length_s(Purpose::Narrow, rate);
         // The first one shows where a long one is worth its time.
         let first = !self.trials.iter().any(|t| t.purpose >= Purpose::Narrow);
-        if first || estimate.within(rate * length_s) <= self.goal.precision * SPARE {
+        if first || estimate.within(rate * length_s) <= self.goal.precision * NARROWED_WIDTH {
             return length_s;
         }
         let asides = self.trials.iter().map(|t| t.took_s - t.length_s);
         let aside_s = asides.min_by(f64::total_cmp).unwrap_or(ASIDE_S) + DRAIN_S;
-        let longest_s = (LONGEST * self.goal.confirm_s).max(length_s);
+        let longest_s = (MAX_TRIAL_RATIO * self.goal.confirm_s).max(length_s);
         let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
         // What is measured above the capacity drains for as long as that was too much.
         let longer = 1.0
             + (estimate.quantile(AT_MOST) / estimate.quantile(0.5) - 1.0)
-            + LIFT * estimate.within(rate * longest_s);
+            + LIFT_STANDARD_ERRORS * estimate.within(rate * longest_s);
         ((room_s / trials - aside_s) / longer).clamp(length_s, longest_s)
     }
 }
@@ -341,7 +341,7 @@ fn wanted(
 
 /// The next higher rate while all is well.
 fn higher(goal: &Goal, lower: f64) -> f64 {
-    (lower * STEP).min(goal.most_per_s)
+    (lower * RISE_FACTOR).min(goal.most_per_s)
 }
 
 /// What the target carried when too much was asked of it, by the lowest rate that was.
@@ -354,7 +354,7 @@ fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
             let carried = t.rate_per_s - growth.per_s;
             Some((carried, carried * f64::from(growth.increments)))
         })
-        .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD < upper)
+        .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD_RATIO < upper)
 }
 
 /// The trial that is worth most for a line that lies between two rates.
@@ -375,17 +375,17 @@ fn between(
         && let Some((carried, calls)) = hint(trials, upper)
         && lower * 0.9 < carried
     {
-        let lift = goal.precision.max(ABOVE_HINT) + LIFT / calls.sqrt();
+        let lift = goal.precision.max(ABOVE_HINT) + LIFT_STANDARD_ERRORS / calls.sqrt();
         return Some((Purpose::Narrow, inside(carried * (1.0 + lift))));
     }
-    let width = estimate.width(SURE);
-    if width > goal.precision * NEIGHBOURHOOD
-        && estimate.is_capacity() < SURE
-        && upper > lower * (1.0 + goal.precision * NEIGHBOURHOOD)
+    let width = estimate.width(MIN_CONFIDENCE);
+    if width > goal.precision * MAX_NARROWING_WIDTH
+        && estimate.is_capacity() < MIN_CONFIDENCE
+        && upper > lower * (1.0 + goal.precision * MAX_NARROWING_WIDTH)
     {
         return Some((Purpose::Probe, inside(estimate.quantile(0.5))));
     }
-    let spent = narrowed as u32 >= NARROWING * goal.trials;
+    let spent = narrowed as u32 >= MAX_NARROWING_RATIO * goal.trials;
     let precise = |line: f64| upper > line && self::width(line, upper) <= goal.precision;
     let confirmed = found.line_per_s.filter(|_| found.confirmed);
     if let Some(line) = confirmed
@@ -402,7 +402,7 @@ fn between(
     {
         return None;
     }
-    if width <= goal.precision * SPARE || spent {
+    if width <= goal.precision * NARROWED_WIDTH || spent {
         let winner = winner(goal, trials, Some(estimate))?;
         if Some(winner) != found.line_per_s || !found.confirmed {
             return Some((Purpose::Confirm, winner));
@@ -426,11 +426,11 @@ fn between(
 /// the queue grows.
 fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_s: f64) -> f64 {
     let measured = trials.iter().any(|t| t.purpose >= Purpose::Narrow);
-    if !measured || estimate.is_capacity() <= SURE {
+    if !measured || estimate.is_capacity() <= MIN_CONFIDENCE {
         return rate;
     }
-    let lift = estimate.within(rate * length_s) * LIFT;
-    let lifted = (estimate.quantile(AT_MOST) * (1.0 + lift)).min(rate * OVERLOAD);
+    let lift = estimate.within(rate * length_s) * LIFT_STANDARD_ERRORS;
+    let lifted = (estimate.quantile(AT_MOST) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
     rounded(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
 }
 
@@ -455,11 +455,11 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .collect();
     let confirmations = estimate.trials(middle, length_s);
     // A measured capacity settles the question.
-    if estimate.is_capacity() > SURE {
+    if estimate.is_capacity() > MIN_CONFIDENCE {
         let best = candidates
             .iter()
             .map(|rate| (*rate, confirmations.chances(*rate, near)))
-            .filter(|(_, (passes, succeeds))| *passes >= LIKELY && *succeeds > 0.0)
+            .filter(|(_, (passes, succeeds))| *passes >= MIN_PASS_CHANCE && *succeeds > 0.0)
             .max_by(|(a, of_a), (b, of_b)| of_a.1.total_cmp(&of_b.1).then(a.total_cmp(b)));
         if let Some((rate, _)) = best {
             return Some(rate);
@@ -469,9 +469,9 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
     let likely = candidates
         .into_iter()
         .filter(|rate| *rate <= middle)
-        .find(|rate| passes(rate) >= LIKELY);
+        .find(|rate| passes(rate) >= MIN_PASS_CHANCE);
     // Else what was met may be met again.
-    let seen = seen(trials, estimate, &|rate| passes(rate) >= SEEN_LIKELY);
+    let seen = seen(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
     likely
         .into_iter()
         .chain(seen)

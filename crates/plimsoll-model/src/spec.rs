@@ -65,7 +65,7 @@ pub use problem::{Problem, Problems};
 pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};
 pub use proxy::proxy;
 pub use read::{locate, read};
-pub use resolve::{DEADLINE, is_printable, is_visible, resolve, target_of};
+pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of};
 pub use saved::secrets;
 pub use surroundings::Surroundings;
 pub use target::{
@@ -127,7 +127,7 @@ impl Spec {
         match self.given_deadline() {
             Some(given) => given.length(),
             None if self.is_fixed_number() => None,
-            None => Some(resolve::DEADLINE),
+            None => Some(resolve::DEFAULT_DEADLINE),
         }
     }
 
@@ -136,7 +136,7 @@ impl Spec {
     /// A queue in the target then takes as long as it takes, and a target that answers nothing more is still noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
         let applies = self.given_deadline().is_none() && self.is_fixed_number();
-        applies.then_some(resolve::DEADLINE)
+        applies.then_some(resolve::DEFAULT_DEADLINE)
     }
 
     fn given_deadline(&self) -> Option<Limit> {

@@ -26,8 +26,8 @@ pub use varying::{MetadataField, Render, Varying, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
 
 /// What the braces may hold.
-const NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
-const USE: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
+const FIELD_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
+const FIELD_HELP: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
 
 /// Digits behind the point of a random number, at most.
 const MAX_DIGITS: usize = 9;
@@ -130,7 +130,7 @@ pub fn first_field(text: &str) -> Option<&str> {
     text.match_indices("{{").find_map(|(at, _)| {
         let inside = text[at + 2..].trim_start();
         let name = inside.split([' ', '}']).next()?;
-        let known = NAMES.contains(&name) || name.starts_with("row.");
+        let known = FIELD_NAMES.contains(&name) || name.starts_with("row.");
         let end = text[at..].find("}}")?;
         known.then(|| &text[at..at + end + 2])
     })
@@ -306,9 +306,9 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
         (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
         _ => {
-            let help = match suggest(name, &NAMES) {
+            let help = match suggest(name, &FIELD_NAMES) {
                 Some(near) => format!("did you mean {near}?"),
-                None => USE.to_owned(),
+                None => FIELD_HELP.to_owned(),
             };
             Err(format!("`{{{{{inside}}}}}` is unknown: {help}"))
         }
@@ -410,7 +410,7 @@ impl Field {
             Source::Row(column) => column.bounds(),
             Source::Live(_) => (1, MAX_LIVE),
             Source::Uuid => (36, 36),
-            Source::Traceparent => (TraceIds::LENGTH, TraceIds::LENGTH),
+            Source::Traceparent => (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH),
             Source::Now(Unit::Rfc3339) => (20, 30),
             Source::Random(random) => {
                 let length = |n| {

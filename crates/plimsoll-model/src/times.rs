@@ -193,10 +193,10 @@ impl FromIterator<(u64, u64)> for Times {
 /// The lowest value that lies in the bucket of `ns`, in the histogram that all times have.
 fn lowest_of_bucket(ns: u64) -> u64 {
     /// Values are exact below: the power of two from twice 10³ on.
-    const EXACT: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
+    const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
         .ilog2();
-    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(EXACT);
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(EXACT_BITS);
     ns >> shift << shift
 }
 

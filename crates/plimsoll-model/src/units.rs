@@ -53,7 +53,7 @@ const SIZE_UNITS: &[(&str, f64)] = &[
 ];
 
 /// Ten years: longer than any run, short enough that nanoseconds fit 64 bits.
-const LONGEST: f64 = 3_650.0 * 86_400e9;
+const MAX_PERIOD_NS: f64 = 3_650.0 * 86_400e9;
 
 /// The leading number of `text` (digits, one point, `_` between digits) and the rest.
 fn number(text: &str) -> Option<(f64, &str)> {
@@ -136,7 +136,7 @@ const PERIOD: Kind = Kind {
     example: "\"30s\" or \"500ms\"",
     units: TIME_UNITS,
     known: "ns, us, ms, s, m or h",
-    most: (LONGEST, "ten years"),
+    most: (MAX_PERIOD_NS, "ten years"),
 };
 
 const RATE: Kind = Kind {

@@ -192,7 +192,7 @@ fn run<P: Protocol>(
         read: 0,
         names: VecDeque::new(),
     };
-    let share = Share::at(Shard::WHOLE, Arc::new(load), 1);
+    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), 1);
     let mut worker = Worker::new(share, network, Arc::new(protocol), None);
     let mut alone = Alone::default();
     worker.establish(&mut alone)?;

@@ -115,7 +115,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
         piece: 1..=90,
         ..Weather::calm(seed)
     };
-    let share = Share::at(Shard::WHOLE, Arc::new(plan.load), plan.seed);
+    let share = Share::at(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
     let network = SimulatedNetwork::new(&mut server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
     let mut control = Alone {

@@ -115,7 +115,7 @@ impl EncodeMetric for Computed {
 }
 
 /// Upper bounds of a histogram's buckets; longer times are in one more. Microseconds.
-const BOUNDS: [u64; 20] = [
+const BUCKET_BOUNDS_US: [u64; 20] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
@@ -126,14 +126,14 @@ pub(crate) struct Latencies(Arc<Buckets>);
 
 #[derive(Debug, Default)]
 struct Buckets {
-    counts: [AtomicU64; BOUNDS.len() + 1],
+    counts: [AtomicU64; BUCKET_BOUNDS_US.len() + 1],
     nanos: AtomicU64,
 }
 
 impl Latencies {
     pub(crate) fn observe(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let place = BOUNDS.partition_point(|bound| bound * 1_000 < nanos);
+        let place = BUCKET_BOUNDS_US.partition_point(|bound| bound * 1_000 < nanos);
         self.0.counts[place].fetch_add(1, Ordering::Relaxed);
         self.0.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -145,7 +145,7 @@ impl TypedMetric for Latencies {
 
 impl EncodeMetric for Latencies {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = BOUNDS.iter().map(|bound| *bound as f64 / 1e6);
+        let bounds = BUCKET_BOUNDS_US.iter().map(|bound| *bound as f64 / 1e6);
         let counts = self.0.counts.iter();
         let buckets: Vec<(f64, u64)> = bounds
             .chain([f64::INFINITY])

@@ -163,7 +163,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if SCRIPT_USERS.ended(of) != (0, 0) {
         besides.push(SCRIPT_USERS.fact(of));
     }
-    let finished: u64 = Count::FINISH.into_iter().map(of).sum();
+    let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
     if QUERY_SESSIONS.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
@@ -235,7 +235,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
 
 /// Why answers ended, where services say so.
 fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
-    let reasons = Count::FINISH.map(|reason| (reason, of(reason)));
+    let reasons = Count::FINISH_REASONS.map(|reason| (reason, of(reason)));
     let given: Vec<String> = reasons
         .iter()
         .filter(|(_, n)| *n > 0)

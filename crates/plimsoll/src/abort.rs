@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, LOST, SoFar};
+use plimsoll_model::objective::{self, OBJECTIVE_LOST, SoFar};
 use plimsoll_model::run::IntervalRecord;
 
 use crate::reporter::Reporter;
@@ -38,7 +38,7 @@ impl<'a> Abort<'a> {
         let expected = |stage: Option<&str>| expected(self.plan, stage);
         let lost = objective::lost(&self.plan.objectives, &self.so_far.measured, &expected)?;
         Some(format!(
-            "stopped after {:.1} s: \"{}\" {LOST}",
+            "stopped after {:.1} s: \"{}\" {OBJECTIVE_LOST}",
             end.as_secs_f64(),
             lost.text
         ))

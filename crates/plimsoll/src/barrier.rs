@@ -75,7 +75,7 @@ impl Barrier {
             }
         };
         let place = Place::Shard {
-            shard: Shard::WHOLE,
+            shard: Shard::WHOLE_RUN,
             clock: self.clock,
             start: &mut start,
         };

@@ -242,7 +242,7 @@ pub(crate) fn carry_out(
         By::Beside(barrier) => Some(barrier),
         By::Other(carry) => return record(job, plan_toml, &Spread::elsewhere(), process, carry),
     };
-    let spread = Spread::of(job.plan, Shard::WHOLE)?;
+    let spread = Spread::of(job.plan, Shard::WHOLE_RUN)?;
     let plan = &spread.laid_over(job.plan);
     let job = Job { plan, ..job };
     let load = process.prepare(plan)?;

@@ -11,7 +11,7 @@ use crate::resources::Watched;
 
 /// How long connections are left alone before their memory is read: the last of them is
 /// still being opened at the other end.
-const SETTLING: Duration = Duration::from_millis(500);
+const SETTLING_TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct Holding {
     client: Watched,
@@ -34,7 +34,7 @@ impl Holding {
     }
 
     pub(super) fn settle(&self) {
-        thread::sleep(SETTLING);
+        thread::sleep(SETTLING_TIME);
     }
 
     /// Reads what the connections hold. While some go or come it says nothing.

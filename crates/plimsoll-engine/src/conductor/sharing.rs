@@ -10,7 +10,7 @@ use crate::address::Address;
 use crate::descriptors::descriptor_limit;
 use crate::error::EngineError;
 use crate::event_loop::Share;
-use crate::script::LINKS;
+use crate::script::MAX_LINKS;
 
 /// Connections that the calls of `plan` have open at once, as far as that is known
 /// beforehand.
@@ -24,7 +24,7 @@ pub fn connections_at_once(plan: &Plan) -> u64 {
 /// The same of a plan whose users run scripts.
 pub fn connections_of_scripts(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
-    clients.map_or(0, |clients| u64::from(clients) * LINKS as u64)
+    clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
 }
 
 /// What carrying a plan out depends on besides the plan.

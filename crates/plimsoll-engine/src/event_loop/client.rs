@@ -23,7 +23,7 @@ pub trait Client {
     /// Calls of the warm-up count as calls of the load.
     const WARMUP_COUNTS: bool;
     /// Once nothing is under way and nothing follows, the run lasts for one more turn: an answer may come late.
-    const LINGERS: bool;
+    const AWAITS_LATE_ANSWERS: bool;
 
     /// How connections to a target, by its number, are secured; `None`: not at all.
     fn tls(&self, target: usize) -> Option<&TlsClient>;

@@ -109,11 +109,11 @@ where
     #[inline]
     pub(super) fn prefetch_ready(&self, soon: &[Ready]) {
         /// Turns from being asked for until it is there.
-        const AHEAD: usize = 4;
-        if let Some(next) = soon.get(AHEAD) {
+        const PREFETCH_DISTANCE: usize = 4;
+        if let Some(next) = soon.get(PREFETCH_DISTANCE) {
             self.prefetch_connection(next.token.0 as u32);
         }
-        if let Some(next) = soon.get(AHEAD / 2)
+        if let Some(next) = soon.get(PREFETCH_DISTANCE / 2)
             && let Some(index) = self.live(next.token)
         {
             self.prefetch(index);

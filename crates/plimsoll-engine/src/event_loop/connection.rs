@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_model::{ConnectPhases, Outcome, Time};
 
 use crate::address::Lack;
-use crate::addresses::NOWHERE;
+use crate::addresses::NO_ADDRESS;
 use crate::driver::{Direction, Tracer};
 use crate::loss::Loss;
 use crate::network::{Network, SocketWriter, Token};
@@ -64,7 +64,7 @@ pub(crate) enum Early {
 #[repr(C)]
 pub(crate) struct Connection<O, S> {
     pub(crate) generation: u32,
-    /// Of its address, among those of its target. [`NOWHERE`] before it has one.
+    /// Of its address, among those of its target. [`NO_ADDRESS`] before it has one.
     pub(crate) place: u32,
     pub(crate) socket: Option<S>,
     /// Of the unsent bytes, at most so many answer what the peer sent.
@@ -105,7 +105,7 @@ impl<O, S> Connection<O, S> {
             generation,
             state: State::Resolving,
             target,
-            place: NOWHERE,
+            place: NO_ADDRESS,
             socket: None,
             tls: None,
             out: Vec::new(),

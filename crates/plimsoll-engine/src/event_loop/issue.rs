@@ -21,7 +21,7 @@ use crate::network::Network;
 use crate::resources::TurnMeter;
 
 /// After an interrupt, how long calls in flight may take.
-const GRACE: Duration = Duration::from_secs(2);
+const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -471,9 +471,9 @@ where
             self.stop_issuing(now);
         }
         if self.phase == Phase::Draining {
-            let grace_over = self.interrupted && now >= self.stopped_at + GRACE;
+            let grace_over = self.interrupted && now >= self.stopped_at + INTERRUPT_GRACE;
             let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
-            if level == StopLevel::Now || is_over && (was_draining || !C::LINGERS) {
+            if level == StopLevel::Now || is_over && (was_draining || !C::AWAITS_LATE_ANSWERS) {
                 if let Issue::Closed(closed) = &self.issue
                     && let Some(turns) = &closed.turns
                 {

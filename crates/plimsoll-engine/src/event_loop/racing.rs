@@ -21,7 +21,7 @@ use crate::network::{Network, Ready, Token};
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
 /// Set in the tokens of attempts, and in no connection's.
-const ATTEMPT: u64 = 1 << 63;
+const ATTEMPT_BIT: u64 = 1 << 63;
 
 /// All races of a worker.
 pub(crate) struct Races<S> {
@@ -143,11 +143,11 @@ where
         race.next_at = Time::NEVER;
         let addresses = &mut self.addresses[usize::from(race.target)];
         while let Some(place) = race.left.pop_front() {
-            let token = Token(ATTEMPT | races.next_attempt);
+            let token = Token(ATTEMPT_BIT | races.next_attempt);
             match addresses.connect(place, token, &mut self.network) {
                 Ok(socket) => {
                     // Never again the token of an attempt whose event may be on its way.
-                    races.next_attempt = (races.next_attempt + 1) & (ATTEMPT - 1) >> 1;
+                    races.next_attempt = (races.next_attempt + 1) & (ATTEMPT_BIT - 1) >> 1;
                     races.attempts.insert(token, connection);
                     race.running.push(Runner {
                         token,

@@ -15,12 +15,12 @@ use super::Carried;
 const BYTES_RECEIVED: usize = 128;
 const BYTES_SENT: usize = 200;
 const BYTES_SENT_AGAIN: usize = 208;
-const LENGTH: usize = 216;
+const TCP_INFO_LENGTH: usize = 216;
 
 /// `None`: not a TCP connection, or the kernel is older.
 pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
-    let mut info = [0_u8; LENGTH];
-    let mut length = LENGTH as libc::socklen_t;
+    let mut info = [0_u8; TCP_INFO_LENGTH];
+    let mut length = TCP_INFO_LENGTH as libc::socklen_t;
     // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to an
     // array on this stack, and the length given is its size, beyond which the kernel writes nothing.
     let status = unsafe {
@@ -32,7 +32,7 @@ pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
             &raw mut length,
         )
     };
-    if status != 0 || (length as usize) < LENGTH {
+    if status != 0 || (length as usize) < TCP_INFO_LENGTH {
         return None;
     }
     let at = |offset: usize| {

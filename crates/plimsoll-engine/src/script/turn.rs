@@ -9,7 +9,7 @@ use plimsoll_model::{Outcome, Recorder, Sample, Time};
 use crate::tls::TlsClient;
 
 /// Connections that a script may have at once.
-pub const LINKS: usize = 2;
+pub const MAX_LINKS: usize = 2;
 
 /// One of a script's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub trait Scripts: Send + Sync + 'static {
     fn script(&self, origin: Origin) -> Self::Script;
 
     /// Returns the target that each link leads to.
-    fn targets(&self) -> [&Target; LINKS];
+    fn targets(&self) -> [&Target; MAX_LINKS];
 
     /// How a link is secured; `None`: plain TCP. The same each time.
     fn tls(&self, _link: Link) -> Option<&TlsClient> {
@@ -85,13 +85,13 @@ pub struct Turn<'a> {
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
     /// What is counted at the addresses of the links is counted with these numbers.
-    pub(crate) addresses: [u32; LINKS],
+    pub(crate) addresses: [u32; MAX_LINKS],
     /// The links' connections, by the worker's numbers.
-    pub(crate) connections: [Option<u32>; LINKS],
+    pub(crate) connections: [Option<u32>; MAX_LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
     pub(crate) actions: &'a mut Vec<Action>,
-    pub(crate) outs: &'a mut [Vec<u8>; LINKS],
+    pub(crate) outs: &'a mut [Vec<u8>; MAX_LINKS],
     pub(crate) wake: Option<Time>,
     pub(crate) ended: Option<bool>,
 }

@@ -19,15 +19,15 @@ use plimsoll_model::plan::{Goodput, Target};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Sample, Time};
 
-use super::{LINKS, Link, Origin, Script, Scripts, Turn};
+use super::{Link, MAX_LINKS, Origin, Script, Scripts, Turn};
 use crate::driver::{CallId, Done, Driver, Event, Protocol};
 use crate::tls::TlsClient;
 use crate::worker::Answer;
 
 /// Users have one connection.
-const LINK: Link = Link(0);
+const ONLY_LINK: Link = Link(0);
 /// Users make one call at a time.
-const CALL: CallId = CallId(0);
+const ONLY_CALL: CallId = CallId(0);
 
 /// What users do.
 pub trait Course: Send + Sync + 'static {
@@ -127,8 +127,8 @@ where
         }
     }
 
-    fn targets(&self) -> [&Target; LINKS] {
-        [&self.shared.target; LINKS]
+    fn targets(&self) -> [&Target; MAX_LINKS] {
+        [&self.shared.target; MAX_LINKS]
     }
 
     fn tls(&self, _link: Link) -> Option<&TlsClient> {
@@ -230,7 +230,7 @@ impl<C: Course> User<C> {
             match &mut self.driver {
                 Some(driver) if driver.is_draining() => {
                     self.driver = None;
-                    turn.close(LINK);
+                    turn.close(ONLY_LINK);
                 }
                 Some(driver) if driver.capacity() > 0 => {
                     let step = Step {
@@ -239,7 +239,7 @@ impl<C: Course> User<C> {
                     };
                     let course = &self.shared.course;
                     course.prepare(step, now, &mut self.memory, driver);
-                    driver.start(CALL, number, now, turn.out(LINK));
+                    driver.start(ONLY_CALL, number, now, turn.out(ONLY_LINK));
                     call.sent = now;
                 }
                 _ => {}
@@ -247,7 +247,7 @@ impl<C: Course> User<C> {
         }
         if self.call.is_some() && self.driver.is_none() && !self.is_connecting {
             self.is_connecting = true;
-            turn.connect(LINK);
+            turn.connect(ONLY_LINK);
         }
         self.arm(turn);
     }
@@ -349,18 +349,18 @@ impl<C: Course> User<C> {
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
         let traced_as = driver.map(|driver| driver.traced_as(sample.number));
-        turn.call(LINK, sample, counts, times, traced_as);
+        turn.call(ONLY_LINK, sample, counts, times, traced_as);
         self.has_failed |= !done.outcome.is_ok();
     }
 
     /// The call that is due or under way ends without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let exchanged = match (&self.driver, &self.call) {
-            (Some(driver), Some(call)) if call.sent != Time::NEVER => driver.exchanged(CALL),
+            (Some(driver), Some(call)) if call.sent != Time::NEVER => driver.exchanged(ONLY_CALL),
             _ => Default::default(),
         };
         let done = Done {
-            call: CALL,
+            call: ONLY_CALL,
             outcome,
             first_byte: Time::NEVER,
             bytes_sent: exchanged.bytes_sent,
@@ -390,7 +390,7 @@ impl<C: Course> User<C> {
         turn.count(count, 1);
         (self.next_at, self.reads_rest) = (Time::NEVER, false);
         if let Some(driver) = &mut self.driver {
-            driver.finish(turn.out(LINK));
+            driver.finish(turn.out(ONLY_LINK));
         }
         turn.end(!self.has_failed);
     }
@@ -428,7 +428,7 @@ where
     fn connected(&mut self, _link: Link, _took_ns: u64, now: Time, turn: &mut Turn<'_>) {
         self.is_connecting = false;
         let mut driver = self.shared.course.protocol().driver();
-        driver.open(now, turn.out(LINK));
+        driver.open(now, turn.out(ONLY_LINK));
         self.driver = Some(driver);
         self.go_on(now, turn);
     }
@@ -437,7 +437,7 @@ where
         let Some(driver) = &mut self.driver else {
             return;
         };
-        let received = driver.receive(bytes, now, turn.out(LINK), &mut self.events);
+        let received = driver.receive(bytes, now, turn.out(ONLY_LINK), &mut self.events);
         if let Err(e) = &received {
             turn.detail(e.outcome, &e.detail);
             driver.abort(e.outcome, now, &mut self.events);
@@ -447,12 +447,12 @@ where
             return;
         }
         if let Err(e) = received {
-            turn.close(LINK);
+            turn.close(ONLY_LINK);
             return self.without_connection(e.outcome, now, turn);
         }
         let is_draining = self.driver.as_ref().is_some_and(Driver::is_draining);
         if is_draining && !self.shared.course.replaces_connections() {
-            turn.close(LINK);
+            turn.close(ONLY_LINK);
             return self.without_connection(Outcome::SocketClosed, now, turn);
         }
         self.go_on(now, turn);
@@ -496,7 +496,7 @@ where
         if let Some(driver) = &mut self.driver
             && driver.deadline().is_some_and(|at| at <= now)
         {
-            driver.expire(now, turn.out(LINK), &mut self.events);
+            driver.expire(now, turn.out(ONLY_LINK), &mut self.events);
             self.take_events(now, turn);
         }
         if turn.ended.is_some() {
@@ -515,7 +515,7 @@ where
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
             self.fail(Outcome::DeadlineExceeded, now, turn);
             if let Some(driver) = &mut self.driver {
-                driver.cancel(CALL, now, turn.out(LINK));
+                driver.cancel(ONLY_CALL, now, turn.out(ONLY_LINK));
             }
             return self.break_off(now, turn);
         }

@@ -13,8 +13,8 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::turn::{Action, LINKS, Link, Origin, Script, Scripts, Turn};
-use crate::addresses::NOWHERE;
+use super::turn::{Action, Link, MAX_LINKS, Origin, Script, Scripts, Turn};
+use crate::addresses::NO_ADDRESS;
 use crate::event_loop::client::{Client, Grant, Steps};
 use crate::event_loop::issue::{Issue, Phase};
 use crate::event_loop::timers::Timers;
@@ -44,9 +44,9 @@ struct Slot<C> {
     number: u64,
     script: C,
     /// Its connections, in the loop's table.
-    links: [Option<u32>; LINKS],
+    links: [Option<u32>; MAX_LINKS],
     /// The places of the addresses that links without a connection had last.
-    places: [u32; LINKS],
+    places: [u32; MAX_LINKS],
     timer: Time,
     stage: u8,
 }
@@ -60,7 +60,7 @@ pub struct ScriptUsers<C: Scripts> {
     /// What was sealed in the loop's buffer, over TLS.
     plain: Vec<u8>,
     actions: Vec<Action>,
-    outs: [Vec<u8>; LINKS],
+    outs: [Vec<u8>; MAX_LINKS],
     in_flight: u64,
 }
 
@@ -86,7 +86,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             outs: Default::default(),
             in_flight: 0,
         };
-        let mut worker = EventLoop::of(users, share, network, LINKS, READ_BUFFER);
+        let mut worker = EventLoop::of(users, share, network, MAX_LINKS, READ_BUFFER);
         if let Issue::Closed(closed) = &mut worker.issue {
             closed.idle = clients;
         }
@@ -98,8 +98,8 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let index = users.slots.insert(Slot {
             number: origin.number,
             script: users.scripts.script(origin),
-            links: [None; LINKS],
-            places: [NOWHERE; LINKS],
+            links: [None; MAX_LINKS],
+            places: [NO_ADDRESS; MAX_LINKS],
             timer: Time::NEVER,
             stage: self.stage,
         });
@@ -152,7 +152,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
                 users.timers.push(at, index);
             }
         }
-        for link in 0..LINKS {
+        for link in 0..MAX_LINKS {
             if !self.client.outs[link].is_empty() {
                 self.send(index, link);
             }
@@ -185,7 +185,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     }
 
     fn end_script(&mut self, control: &mut impl Control, index: u64) {
-        for link in 0..LINKS as u8 {
+        for link in 0..MAX_LINKS as u8 {
             self.close(control, index, Link(link));
         }
         self.client.slots.remove(index);
@@ -204,7 +204,7 @@ impl<C: Scripts> Client for ScriptUsers<C> {
     type Own = OnLink;
     type Wish = Wanted;
     const WARMUP_COUNTS: bool = true;
-    const LINGERS: bool = false;
+    const AWAITS_LATE_ANSWERS: bool = false;
 
     fn tls(&self, target: usize) -> Option<&TlsClient> {
         self.scripts.tls(Link(target as u8))

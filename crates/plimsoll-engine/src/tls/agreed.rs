@@ -18,17 +18,17 @@ use rustls::{
 use super::der::{SEQUENCE, behind, take};
 
 thread_local! {
-    static PROVED: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
+    static NOTED_SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
 /// A peer proved with `scheme` that it holds its key.
 pub(super) fn note_signature(scheme: SignatureScheme) {
-    PROVED.set(Some(scheme));
+    NOTED_SIGNATURE.set(Some(scheme));
 }
 
 /// Takes the note of the handshake that was just worked on.
 pub(super) fn noted_signature() -> Option<SignatureScheme> {
-    PROVED.take()
+    NOTED_SIGNATURE.take()
 }
 
 /// What one handshake agreed on.

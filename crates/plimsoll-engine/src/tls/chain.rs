@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use super::validity::not_after;
 
 /// How long a verdict holds at most, in seconds.
-const HOLDS: u64 = 60;
+const MAX_VERDICT_AGE_S: u64 = 60;
 
 /// What was found good, and when.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl CheckedOnce {
         check()?;
         let chain = std::iter::once(end_entity).chain(intermediates);
         let ends = chain.clone().filter_map(|c| not_after(c)).min();
-        let until = ends.map_or(seconds, |last| (last + 1).min(seconds + HOLDS));
+        let until = ends.map_or(seconds, |last| (last + 1).min(seconds + MAX_VERDICT_AGE_S));
         *last = Some(Checked {
             chain: chain.map(|c| c.clone().into_owned()).collect(),
             name: name.to_owned(),

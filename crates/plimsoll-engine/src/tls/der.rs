@@ -5,13 +5,13 @@
 pub(super) const SEQUENCE: u8 = 0x30;
 
 /// Where a certificate says its version: those of version 1 don't (RFC 5280 §4.1.2.1).
-pub(super) const VERSION: u8 = 0xa0;
+pub(super) const VERSION_TAG: u8 = 0xa0;
 
 /// What follows the first `fields` of a certificate's body (RFC 5280 §4.1), the version not counted, which may not be there.
 pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
     let (certificate, _) = take(certificate, SEQUENCE)?;
     let (mut body, _) = take(certificate, SEQUENCE)?;
-    if body.first() == Some(&VERSION) {
+    if body.first() == Some(&VERSION_TAG) {
         body = element(body)?.2;
     }
     for _ in 0..fields {

@@ -141,7 +141,7 @@ pub fn revocation_lists(
 /// # Errors
 /// When the file can't be read or holds none that is open.
 pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
-    const SEALED: &str = "sealed with a passphrase; take that off";
+    const SEALED_HINT: &str = "sealed with a passphrase; take that off";
     let content = file.read()?;
     if is_der(&content) {
         return if is_pkcs12(&content) {
@@ -151,7 +151,7 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
             )))
         } else if is_sealed(&content) {
             let command = file.openssl("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
-            Err(file.bad(format!("a PKCS #8 key in DER, {SEALED}: {command}")))
+            Err(file.bad(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
         } else if not_after(&content).is_some() {
             Err(file.bad("holds a certificate in DER, and no PRIVATE KEY"))
         } else {
@@ -165,11 +165,11 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
         let command = file.openssl("pkey -in {in} -out {out}", "plain.key");
         if legacy {
             return Err(file.bad(format!(
-                "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {SEALED}: {command}"
+                "a private key in legacy PEM (Proc-Type: 4,ENCRYPTED), {SEALED_HINT}: {command}"
             )));
         }
         if has_label(&content, "ENCRYPTED PRIVATE KEY") {
-            return Err(file.bad(format!("a PKCS #8 key in PEM, {SEALED}: {command}")));
+            return Err(file.bad(format!("a PKCS #8 key in PEM, {SEALED_HINT}: {command}")));
         }
         if has_label(&content, "OPENSSH PRIVATE KEY") {
             return Err(file.bad("an OpenSSH key, and TLS has none of those: make one with `openssl genpkey`, or use a PEM key"));

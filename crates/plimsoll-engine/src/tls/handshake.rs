@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use super::agreed::{Agreement, noted_signature};
-use super::record::{Cipher, HEADER, Key, RecordError};
+use super::record::{Cipher, HEADER_LENGTH, Key, RecordError};
 
 /// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
 /// small records make more of them.
@@ -298,7 +298,7 @@ pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
 /// How much of the first record is there, and whether that is all of it.
 fn first_record(bytes: &[u8]) -> (usize, bool) {
     let length = match *bytes {
-        [_, _, _, high, low, ..] => HEADER + usize::from(u16::from_be_bytes([high, low])),
+        [_, _, _, high, low, ..] => HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low])),
         _ => return (bytes.len(), false),
     };
     (length.min(bytes.len()), length <= bytes.len())

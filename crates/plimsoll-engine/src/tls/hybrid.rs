@@ -10,10 +10,10 @@ use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
 /// An uncompressed point of P-384.
-const CLASSICAL: usize = 97;
+const CLASSICAL_LENGTH: usize = 97;
 /// A client's encapsulation key, and a server's ciphertext (FIPS 203, table 3).
-const ENCAPSULATION_KEY: usize = 1568;
-const CIPHERTEXT: usize = 1568;
+const ENCAPSULATION_KEY_LENGTH: usize = 1568;
+const CIPHERTEXT_LENGTH: usize = 1568;
 
 pub(super) static SECP384R1MLKEM1024: &dyn SupportedKxGroup = &Secp384r1Mlkem1024;
 
@@ -28,8 +28,8 @@ struct Started {
 }
 
 fn split(share: &[u8], post_quantum: usize) -> Result<(&[u8], &[u8]), Error> {
-    if share.len() == CLASSICAL + post_quantum {
-        Ok(share.split_at(CLASSICAL))
+    if share.len() == CLASSICAL_LENGTH + post_quantum {
+        Ok(share.split_at(CLASSICAL_LENGTH))
     } else {
         Err(PeerMisbehaved::InvalidKeyShare.into())
     }
@@ -47,7 +47,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     }
 
     fn start_and_complete(&self, share: &[u8]) -> Result<CompletedKeyExchange, Error> {
-        let (classical, post_quantum) = split(share, ENCAPSULATION_KEY)?;
+        let (classical, post_quantum) = split(share, ENCAPSULATION_KEY_LENGTH)?;
         let classical = SECP384R1.start_and_complete(classical)?;
         let post_quantum = MLKEM1024.start_and_complete(post_quantum)?;
         Ok(CompletedKeyExchange {
@@ -78,7 +78,7 @@ fn joined(classical: &SharedSecret, post_quantum: &SharedSecret) -> SharedSecret
 
 impl ActiveKeyExchange for Started {
     fn complete(self: Box<Self>, share: &[u8]) -> Result<SharedSecret, Error> {
-        let (classical, post_quantum) = split(share, CIPHERTEXT)?;
+        let (classical, post_quantum) = split(share, CIPHERTEXT_LENGTH)?;
         let classical = self.classical.complete(classical)?;
         let post_quantum = self.post_quantum.complete(post_quantum)?;
         Ok(joined(&classical, &post_quantum))
@@ -116,7 +116,7 @@ mod tests {
         let server = SECP384R1MLKEM1024
             .start_and_complete(client.pub_key())
             .unwrap();
-        assert_eq!(server.pub_key.len(), CLASSICAL + CIPHERTEXT);
+        assert_eq!(server.pub_key.len(), CLASSICAL_LENGTH + CIPHERTEXT_LENGTH);
         let secret = client.complete(&server.pub_key).unwrap();
         assert_eq!(secret.secret_bytes(), server.secret.secret_bytes());
         assert_eq!(secret.secret_bytes().len(), 48 + 32);
@@ -124,7 +124,12 @@ mod tests {
 
     #[test]
     fn wrong_key_share_length_is_rejected() {
-        for length in [0, CLASSICAL, CLASSICAL + ENCAPSULATION_KEY - 1, 4000] {
+        for length in [
+            0,
+            CLASSICAL_LENGTH,
+            CLASSICAL_LENGTH + ENCAPSULATION_KEY_LENGTH - 1,
+            4000,
+        ] {
             let share = vec![4; length];
             assert!(SECP384R1MLKEM1024.start_and_complete(&share).is_err());
             let client = SECP384R1MLKEM1024.start().unwrap();

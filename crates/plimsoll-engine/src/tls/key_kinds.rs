@@ -9,7 +9,7 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 const INTEGER: u8 = 0x02;
 
 /// Keys that a TLS peer of ours can have.
-pub(super) const USABLE: &str =
+pub(super) const USABLE_KEYS: &str =
     "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
 
 /// Returns the name of a kind of key that the TLS library has no use for; `None`: it may be a usable one.
@@ -35,8 +35,10 @@ pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
         _ => None,
     };
     match kind {
-        Some(kind) => format!("the key is of the kind {kind}, which is not supported: {USABLE}"),
-        None => format!("the key is damaged, or of a kind that is not supported: {USABLE}"),
+        Some(kind) => {
+            format!("the key is of the kind {kind}, which is not supported: {USABLE_KEYS}")
+        }
+        None => format!("the key is damaged, or of a kind that is not supported: {USABLE_KEYS}"),
     }
 }
 

@@ -23,18 +23,18 @@ use super::{TlsSetupError, provider};
 use crate::clock::Clock;
 use crate::resources::thread_cpu;
 
-/// Each speed is the best of so many stretches: what else runs can only slow one down.
-const STRETCHES: usize = 5;
-/// CPU time of a stretch.
-const STRETCH: Duration = Duration::from_millis(15);
+/// Each speed is the best of so many batches: what else runs can only slow one down.
+const BATCH_COUNT: usize = 5;
+/// CPU time of a batch.
+const BATCH_CPU_TIME: Duration = Duration::from_millis(15);
 /// A full-size record: plaintext with its type, and the tag.
-const RECORD: usize = super::record::MAX_PLAINTEXT + 1 + 16;
+const FULL_RECORD_BYTES: usize = super::record::MAX_PLAINTEXT + 1 + 16;
 
 /// Nanoseconds of CPU that `work` takes.
 fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut best = f64::INFINITY;
     let clock = Clock::new();
-    for _ in 0..STRETCHES {
+    for _ in 0..BATCH_COUNT {
         let (begun, begun_at) = (thread_cpu(), clock.now());
         let mut times = 0u32;
         let spent = loop {
@@ -46,7 +46,7 @@ fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
             let passed = clock.now().duration_since(begun_at);
             // A sandbox may refuse to say what a thread has used: the time that passed is an upper bound.
             let spent = if spent.is_zero() { passed } else { spent };
-            if spent >= STRETCH {
+            if spent >= BATCH_CPU_TIME {
                 break spent;
             }
         };
@@ -144,7 +144,7 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])?);
     let nonce = || Nonce::assume_unique_for_key([0; 12]);
-    let mut sealed = vec![0; RECORD - 16];
+    let mut sealed = vec![0; FULL_RECORD_BYTES - 16];
     let tag = key.seal_in_place_separate_tag(nonce(), Aad::from([0; 5]), &mut sealed)?;
     sealed.extend_from_slice(tag.as_ref());
     let mut record = sealed.clone();
@@ -219,7 +219,7 @@ mod tests {
             Ok::<(), ()>(())
         });
         let spent = thread_cpu() - begun;
-        assert!(spent >= STRETCH * STRETCHES as u32, "{spent:?}");
+        assert!(spent >= BATCH_CPU_TIME * BATCH_COUNT as u32, "{spent:?}");
         let each = spent.as_nanos() as f64 / f64::from(times);
         assert!(ns.unwrap() <= each, "the best of them, {each} ns each");
     }

@@ -34,11 +34,11 @@ pub(super) fn problem(
 
 /// Returns how newlines were lost, where something follows the end of a `-----BEGIN …-----` on its line.
 fn lost_newlines(content: &[u8]) -> Option<&'static str> {
-    const BEGIN: &[u8] = b"-----BEGIN ";
+    const BEGIN_MARKER: &[u8] = b"-----BEGIN ";
     const DASHES: &[u8] = b"-----";
     let mut rest = content;
-    while let Some(at) = position(rest, BEGIN) {
-        rest = &rest[at + BEGIN.len()..];
+    while let Some(at) = position(rest, BEGIN_MARKER) {
+        rest = &rest[at + BEGIN_MARKER.len()..];
         rest = &rest[position(rest, DASHES)? + DASHES.len()..];
         let line = rest.split(|byte| b"\r\n".contains(byte)).next();
         match line.unwrap_or_default().trim_ascii() {

@@ -18,14 +18,14 @@ pub use error::{Failure, RecordError};
 pub use rest::{AtRest, Rekey};
 
 /// Type, version, length (RFC 8446 §5.1).
-pub(super) const HEADER: usize = 5;
+pub(super) const HEADER_LENGTH: usize = 5;
 /// The most a record may hold of the protocol's bytes (§5.1).
 pub const MAX_PLAINTEXT: usize = 1 << 14;
 /// …and encrypted, with padding, type and tag (§5.2).
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
 /// The largest record as it arrives, header included.
-pub(super) const MAX_RECORD: usize = HEADER + MAX_CIPHERTEXT;
-const TAG: usize = 16;
+pub(super) const MAX_RECORD: usize = HEADER_LENGTH + MAX_CIPHERTEXT;
+const TAG_LENGTH: usize = 16;
 /// The longest message after the handshake, as the TLS library has it.
 const MAX_HANDSHAKE: usize = 0xffff;
 /// What costs the peer little and brings nothing is bounded as the TLS library bounds it:
@@ -133,7 +133,7 @@ impl Key {
     /// Open a whole record in place: content, type and padding.
     #[inline]
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], RecordError> {
-        let (header, body) = record.split_at_mut(HEADER);
+        let (header, body) = record.split_at_mut(HEADER_LENGTH);
         let nonce = self.nonce()?;
         let inner = self
             .aead
@@ -151,7 +151,7 @@ impl Key {
         out: &mut Vec<u8>,
     ) -> Result<(), RecordError> {
         let nonce = self.nonce()?;
-        let length = content.len() + kind.len() + TAG;
+        let length = content.len() + kind.len() + TAG_LENGTH;
         let header = [
             APPLICATION_DATA,
             3,
@@ -159,7 +159,7 @@ impl Key {
             (length >> 8) as u8,
             (length & 0xff) as u8,
         ];
-        out.reserve(HEADER + length);
+        out.reserve(HEADER_LENGTH + length);
         out.extend_from_slice(&header);
         let start = out.len();
         out.extend_from_slice(content);
@@ -268,14 +268,14 @@ impl<K: KeySchedule> Records<K> {
                         at += length;
                     }
                     length => {
-                        self.partial.reserve_exact(length.unwrap_or(HEADER));
+                        self.partial.reserve_exact(length.unwrap_or(HEADER_LENGTH));
                         self.partial.extend_from_slice(rest);
                         at = bytes.len();
                     }
                 }
                 continue;
             }
-            let whole = length_of(&self.partial)?.unwrap_or(HEADER);
+            let whole = length_of(&self.partial)?.unwrap_or(HEADER_LENGTH);
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
@@ -468,7 +468,7 @@ impl<K: KeySchedule> Records<K> {
     /// protocol have: with the largest records there are, less what is here in part.
     pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
         let records = plaintext.div_ceil(MAX_PLAINTEXT as u64);
-        let wire = plaintext + records * (HEADER + 1 + TAG) as u64;
+        let wire = plaintext + records * (HEADER_LENGTH + 1 + TAG_LENGTH) as u64;
         wire.saturating_sub(self.partial.len() as u64)
     }
 
@@ -500,10 +500,10 @@ fn length_of(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     if length > MAX_CIPHERTEXT {
         return Err(RecordError::TooLong(length));
     }
-    if length < TAG + 1 {
+    if length < TAG_LENGTH + 1 {
         return Err(RecordError::TooShort);
     }
-    Ok(Some(HEADER + length))
+    Ok(Some(HEADER_LENGTH + length))
 }
 
 #[cfg(test)]

@@ -231,10 +231,10 @@ impl KeyType for Length {
 
 /// HKDF-Expand-Label without a context (RFC 8446 §7.1).
 fn expand_label(hash: hkdf::Algorithm, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
-    const PREFIX: &[u8] = b"tls13 ";
+    const LABEL_PREFIX: &[u8] = b"tls13 ";
     let length = u16::try_from(into.len()).ok()?.to_be_bytes();
-    let label_length = [u8::try_from(PREFIX.len() + label.len()).ok()?];
-    let info: [&[u8]; 5] = [&length, &label_length, PREFIX, label, &[0]];
+    let label_length = [u8::try_from(LABEL_PREFIX.len() + label.len()).ok()?];
+    let info: [&[u8]; 5] = [&length, &label_length, LABEL_PREFIX, label, &[0]];
     Prk::new_less_safe(hash, secret)
         .expand(&info, Length(into.len()))
         .ok()?

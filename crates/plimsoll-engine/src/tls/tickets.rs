@@ -42,7 +42,7 @@ type Dated = (Tls13ClientSessionValue, u64);
 impl Tickets {
     /// More than connections come up short of: a ticket costs a key derivation, so beyond
     /// this a connection keeps one, as it used one, and not all that a server sends.
-    const PLENTY: usize = 256;
+    const HIGH_WATER: usize = 256;
 
     /// Makes an empty store for sessions whose certificates `learned` knows of.
     pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
@@ -64,7 +64,7 @@ impl Tickets {
     }
 
     pub(crate) fn are_plenty(&self) -> bool {
-        self.kept().tickets.len() >= Tickets::PLENTY
+        self.kept().tickets.len() >= Tickets::HIGH_WATER
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

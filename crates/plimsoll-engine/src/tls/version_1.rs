@@ -18,13 +18,13 @@ use x509_parser::oid_registry::{OID_X509_EXT_NAME_CONSTRAINTS, OID_X509_EXT_SUBJ
 use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
 use x509_parser::x509::AlgorithmIdentifier;
 
-use super::der::{SEQUENCE, VERSION, take};
+use super::der::{SEQUENCE, VERSION_TAG, take};
 
 /// Whether a certificate is of version 1; of what is no certificate nothing is known.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
     take(certificate, SEQUENCE)
         .and_then(|(certificate, _)| take(certificate, SEQUENCE))
-        .is_some_and(|(body, _)| body.first().is_some_and(|tag| *tag != VERSION))
+        .is_some_and(|(body, _)| body.first().is_some_and(|tag| *tag != VERSION_TAG))
 }
 
 /// # Errors

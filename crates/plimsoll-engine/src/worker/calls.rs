@@ -9,7 +9,7 @@ use plimsoll_model::Time;
 
 use crate::driver::CallId;
 
-const NONE: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// The connection of a call that waits to be sent again.
 pub(crate) const NO_CONNECTION: u32 = u32::MAX;
@@ -45,8 +45,8 @@ impl Call {
             connection,
             stage,
             retried: false,
-            previous: NONE,
-            next: NONE,
+            previous: NO_SLOT,
+            next: NO_SLOT,
         }
     }
 }
@@ -86,8 +86,8 @@ impl Calls {
         Calls {
             slots: Vec::new(),
             free: Vec::new(),
-            oldest: NONE,
-            newest: NONE,
+            oldest: NO_SLOT,
+            newest: NO_SLOT,
         }
     }
 
@@ -106,7 +106,7 @@ impl Calls {
         };
         self.slots[id as usize] = Call {
             previous: newest,
-            next: NONE,
+            next: NO_SLOT,
             ..call
         };
         self.newest = id;
@@ -139,7 +139,7 @@ impl Calls {
         self.unlink(&call);
         let previous = loop {
             let previous = self.slots[next as usize].previous;
-            if previous == NONE || self.slots[previous as usize].arrival <= call.arrival {
+            if previous == NO_SLOT || self.slots[previous as usize].arrival <= call.arrival {
                 break previous;
             }
             next = previous;
@@ -148,7 +148,7 @@ impl Calls {
         (moved.previous, moved.next) = (previous, next);
         self.slots[next as usize].previous = id;
         match previous {
-            NONE => self.oldest = id,
+            NO_SLOT => self.oldest = id,
             previous => self.slots[previous as usize].next = id,
         }
     }
@@ -156,11 +156,11 @@ impl Calls {
     #[inline(always)]
     fn unlink(&mut self, call: &Call) {
         match call.previous {
-            NONE => self.oldest = call.next,
+            NO_SLOT => self.oldest = call.next,
             previous => self.slots[previous as usize].next = call.next,
         }
         match call.next {
-            NONE => self.newest = call.previous,
+            NO_SLOT => self.newest = call.previous,
             next => self.slots[next as usize].previous = call.previous,
         }
     }
@@ -203,7 +203,7 @@ impl Calls {
     #[inline]
     pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {
         match self.oldest {
-            NONE => None,
+            NO_SLOT => None,
             id => Some((CallId(id), &self.slots[id as usize])),
         }
     }

@@ -9,7 +9,7 @@ use crate::driver::{Driver, Event, MAX_UNSENT};
 use crate::event_loop::connection::{self, Early, State, explained};
 use crate::loss::Loss;
 use crate::network::{Network, Ready};
-use crate::tls::{CLOSED_IN_HANDSHAKE, TlsClient, TlsSession, UNINVITED};
+use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession};
 
 pub(super) type Connection<D, S> = connection::Connection<Driven<D>, S>;
 
@@ -227,13 +227,13 @@ impl<D: Driver, S> Connection<D, S> {
         reading: &mut Reading<'_>,
     ) -> (Result<Received, Loss>, Time) {
         /// A driver that receives cheaply takes in so many bytes before the clock would show it.
-        const LITTLE: usize = 8 * 1024;
+        const CHEAP_READ_BYTES: usize = 8 * 1024;
         let was_open = self.state == State::Open;
         let mut read = Reads::default();
         let received = self.receive_all(network, reading, &mut read);
         let light = was_open && self.own.driver.receives_lightly();
         match read.bytes {
-            1..=LITTLE if light => (received, read.at),
+            1..=CHEAP_READ_BYTES if light => (received, read.at),
             _ => (received, network.now()),
         }
     }
@@ -300,16 +300,16 @@ impl<D: Driver, S> Connection<D, S> {
         now: Time,
     ) {
         /// Less is not worth two system calls.
-        const FEWEST: u64 = 32 * 1024;
+        const MIN_LOW_WATER: u64 = 32 * 1024;
         let promised = self.own.driver.still_to_come();
-        if promised < FEWEST && self.own.low_water == 1 {
+        if promised < MIN_LOW_WATER && self.own.low_water == 1 {
             return;
         }
         let sure = match &self.tls {
             Some(session) => session.fewest_to_come(promised),
             None => promised,
         };
-        let wanted = if sure < FEWEST || now < self.own.unmarked_until {
+        let wanted = if sure < MIN_LOW_WATER || now < self.own.unmarked_until {
             1
         } else {
             sure.min(most as u64) as u32
@@ -334,11 +334,11 @@ impl<D: Driver, S> Connection<D, S> {
     /// bytes come slowly, and to look at them as they come costs little.
     pub(super) fn mark_missed(&mut self, now: Time) -> bool {
         /// Marks are tried again after so long.
-        const PAUSE: Duration = Duration::from_millis(200);
+        const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
         if self.own.low_water == 1 || std::mem::take(&mut self.own.fresh) {
             return false;
         }
-        self.own.unmarked_until = now + PAUSE;
+        self.own.unmarked_until = now + LOW_WATER_PAUSE;
         true
     }
 
@@ -419,7 +419,7 @@ impl<D: Driver, S> Connection<D, S> {
             return loss;
         };
         if tls.lacks_certificate() {
-            return Loss::new(Outcome::TlsClientCertificateRequired, UNINVITED);
+            return Loss::new(Outcome::TlsClientCertificateRequired, CLIENT_CERT_MISSING);
         }
         let without_a_word = [
             Outcome::ConnectionClosed,

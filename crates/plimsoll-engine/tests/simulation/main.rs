@@ -161,7 +161,7 @@ fn worker_that<S: Server>(
 ) -> Worker<Ids, SimulatedNetwork<S>> {
     let mut share = Share {
         of,
-        ..Share::at(Shard::WHOLE, Arc::new(load), 1)
+        ..Share::at(Shard::WHOLE_RUN, Arc::new(load), 1)
     };
     change(&mut share);
     Worker::new(share, network, Arc::new(protocol), None)

@@ -12,24 +12,24 @@ use crate::statistics::paired::{fewest_pairs, paired};
 pub const MORE_ROUNDS: usize = 4;
 
 /// Figures of a link that have an interval: what it carries a second, and cryptography's share at both ends.
-const FIGURES: usize = 3;
+const FIGURES_PER_LINK: usize = 3;
 
 /// The shortest piece.
-const SHORTEST: Duration = Duration::from_millis(100);
+const MIN_PIECE_LENGTH: Duration = Duration::from_millis(100);
 
 /// What a closed loop has in flight at a piece's start and end counts in part only: a piece is so
 /// many times longer than files take at a usual speed.
-const FILES: f64 = 20.0;
+const MIN_FILES_PER_PIECE: f64 = 20.0;
 const BYTES_PER_S: f64 = 1e9;
 
 /// A new connection's handshake at both ends takes as long, at a usual speed.
-const HANDSHAKE: Duration = Duration::from_micros(250);
+const HANDSHAKE_TIME: Duration = Duration::from_micros(250);
 
 /// A piece in which what is in flight at its start and end, so many bytes and handshakes, matters little.
 fn shortest(in_flight: u64, handshakes: u32) -> Duration {
-    let files =
-        FILES * (in_flight as f64 / BYTES_PER_S + f64::from(handshakes) * HANDSHAKE.as_secs_f64());
-    SHORTEST.max(Duration::from_millis((files * 1e3) as u64))
+    let files = MIN_FILES_PER_PIECE
+        * (in_flight as f64 / BYTES_PER_S + f64::from(handshakes) * HANDSHAKE_TIME.as_secs_f64());
+    MIN_PIECE_LENGTH.max(Duration::from_millis((files * 1e3) as u64))
 }
 
 fn wanted(links: usize) -> usize {
@@ -145,7 +145,7 @@ impl Figure {
 
 /// How often one interval may miss, so that those of so many links hold together.
 fn alpha(links: usize) -> f64 {
-    ALPHA / (FIGURES * links.max(1)) as f64
+    ALPHA / (FIGURES_PER_LINK * links.max(1)) as f64
 }
 
 #[cfg(test)]

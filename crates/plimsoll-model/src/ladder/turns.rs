@@ -37,13 +37,13 @@ use sittings::mean;
 
 /// Calls a turn, unless the plan says otherwise: a server that is called a third as often sleeps
 /// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
-pub const CALLS: u32 = 20;
+pub const DEFAULT_TURN_CALLS: u32 = 20;
 
 /// Calls that begin a turn and do not count: they find a server asleep and caches cold.
 pub const LEFT_OUT: u32 = 2;
 
 /// What turns are compared by.
-pub const METRICS: [Metric; 4] = [
+pub const COMPARED_METRICS: [Metric; 4] = [
     Metric::P50,
     Metric::P99,
     Metric::ClientCpu,
@@ -85,7 +85,7 @@ pub struct Difference {
     pub of: usize,
     /// The lower rung.
     pub to: usize,
-    /// One of [`METRICS`].
+    /// One of [`COMPARED_METRICS`].
     pub metric: Metric,
     /// How much the upper rung takes more.
     #[serde(flatten)]
@@ -329,12 +329,12 @@ impl TurnsRecord {
         // `alpha` is half of what a ladder may claim in all. Its metrics share that equally; the other half
         // is for those that turns are taken for: half of it for the p50, half for the CPU of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
-        let each = of_pair / (METRICS.len() + besides) as f64;
+        let each = of_pair / (COMPARED_METRICS.len() + besides) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut differences = Vec::new();
         for (of, to) in pairs {
             let (upper, lower) = (&rungs[of], &rungs[to]);
-            for metric in METRICS {
+            for metric in COMPARED_METRICS {
                 let found = match metric {
                     Metric::P50 => p50(upper, lower, &rounds, each + of_pair / 2.0),
                     Metric::P99 => p99(upper, lower, &rounds, each, &mut random),

@@ -170,7 +170,7 @@ named! {
 impl Group {
     /// What is offered where nothing is asked for, as browsers, OpenSSL 3.5 and Go 1.24 do: the
     /// hybrid first, whose classical part has a key share of its own.
-    pub const DEFAULT: [Group; 4] = [
+    pub const DEFAULT_OFFER: [Group; 4] = [
         Group::X25519Mlkem768,
         Group::X25519,
         Group::Secp256r1,

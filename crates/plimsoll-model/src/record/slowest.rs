@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::template::TraceId;
 
 /// Calls kept of each stage.
-pub const SLOWEST: usize = 10;
+pub const MAX_SLOWEST_CALLS: usize = 10;
 
 /// A call that took long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ impl SlowCall {
     }
 }
 
-/// The slowest of some calls, the slowest first; at most [`SLOWEST`].
+/// The slowest of some calls, the slowest first; at most [`MAX_SLOWEST_CALLS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slowest(Vec<SlowCall>);
@@ -50,15 +50,15 @@ impl Slowest {
     /// A call that took so long may be one of them.
     #[inline]
     pub(crate) fn admits(&self, response_ns: u64) -> bool {
-        let last = self.0.get(SLOWEST - 1);
+        let last = self.0.get(MAX_SLOWEST_CALLS - 1);
         last.is_none_or(|last| response_ns >= last.response_ns)
     }
 
     pub(crate) fn add(&mut self, call: SlowCall) {
         let rank = call.rank();
         let place = self.0.partition_point(|other| other.rank() < rank);
-        if place < SLOWEST {
-            self.0.truncate(SLOWEST - 1);
+        if place < MAX_SLOWEST_CALLS {
+            self.0.truncate(MAX_SLOWEST_CALLS - 1);
             self.0.insert(place, call);
         }
     }
@@ -125,7 +125,7 @@ mod tests {
             parts.iter().for_each(|part| merged.merge(part));
             let mut sorted = calls.clone();
             sorted.sort_by_key(SlowCall::rank);
-            sorted.truncate(SLOWEST);
+            sorted.truncate(MAX_SLOWEST_CALLS);
             prop_assert_eq!(merged.calls(), &sorted[..]);
             prop_assert_eq!(slowest(&calls), merged);
         }
@@ -134,14 +134,14 @@ mod tests {
     #[test]
     fn calls_faster_than_kept_are_skipped() {
         let mut slowest = Slowest::default();
-        for number in 0..SLOWEST as u64 {
+        for number in 0..MAX_SLOWEST_CALLS as u64 {
             assert!(slowest.admits(0));
             slowest.add(call(100 + number, number));
         }
         assert!(!slowest.admits(99) && slowest.admits(100));
         slowest.add(call(500, 77));
         assert!(!slowest.admits(100) && slowest.admits(101));
-        assert_eq!(slowest.calls().len(), SLOWEST);
+        assert_eq!(slowest.calls().len(), MAX_SLOWEST_CALLS);
         slowest = Slowest::default();
         assert!(slowest.is_empty() && slowest.admits(0));
     }

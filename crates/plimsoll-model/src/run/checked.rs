@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::encoded_times::MAX_COUNT;
 use super::interval::{IntervalRecord, Resources};
-use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES};
+use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES_BY_KEY};
 
 /// The most that a number may be of what stands at an interval's end, which is added up over shards.
 const MAX_LEVEL: u64 = 1 << 48;
@@ -187,7 +187,7 @@ fn counts(
     let MessageCounts { sent, received } = messages.unwrap_or_default();
     check("messages_sent", sent)?;
     check("messages_received", received)?;
-    for (key, of, _) in TIMES {
+    for (key, of, _) in TIMES_BY_KEY {
         check(key, of(record).len())?;
     }
     check("one_times", one_times.len())?;

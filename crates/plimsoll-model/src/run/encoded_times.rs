@@ -16,11 +16,11 @@ pub(super) const MAX_COUNT: u64 = 1 << 53;
 const MAX_BYTES: usize = 8 << 20;
 
 /// First bytes of a histogram, compressed and not.
-const COMPRESSED: u32 = 0x1c84_9314;
-const PLAIN: u32 = 0x1c84_9313;
+const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
+const PLAIN_COOKIE: u32 = 0x1c84_9313;
 
 /// Bytes before the counts.
-const HEAD: usize = 40;
+const HEADER_LENGTH: usize = 40;
 
 /// Text for `histogram`.
 pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
@@ -57,11 +57,11 @@ impl TimesReader {
         let wrong = |problem: &str| format!("not an HdrHistogram V2: {problem}");
         let (cookie, rest) = bytes.split_first_chunk().ok_or_else(|| wrong("cut off"))?;
         match u32::from_be_bytes(*cookie) {
-            PLAIN => {
+            PLAIN_COOKIE => {
                 self.plain.clear();
                 self.plain.extend_from_slice(&bytes);
             }
-            COMPRESSED => {
+            COMPRESSED_COOKIE => {
                 let (_length, compressed) = rest
                     .split_first_chunk::<4>()
                     .ok_or_else(|| wrong("cut off"))?;
@@ -147,11 +147,11 @@ impl Layout {
 
 /// The counts of a histogram that is not compressed.
 fn counts(bytes: &[u8]) -> Result<Times, String> {
-    let head: &[u8; HEAD] = bytes.first_chunk().ok_or("cut off")?;
+    let head: &[u8; HEADER_LENGTH] = bytes.first_chunk().ok_or("cut off")?;
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
     let (length, offset, digits, lowest) = (word(4), word(8), word(12), long(16));
-    if word(0) != PLAIN {
+    if word(0) != PLAIN_COOKIE {
         return Err("it begins with another number".to_owned());
     }
     if offset != 0 || f64::from_bits(long(32)) != 1.0 {
@@ -161,7 +161,7 @@ fn counts(bytes: &[u8]) -> Result<Times, String> {
         .ok_or_else(|| format!("{digits} digits from {lowest} on are no bounds"))?;
     let mut rest = usize::try_from(length)
         .ok()
-        .and_then(|length| bytes[HEAD..].get(..length))
+        .and_then(|length| bytes[HEADER_LENGTH..].get(..length))
         .ok_or("cut off")?;
     let mut index = 0_u64;
     let mut total = 0_u64;
@@ -288,7 +288,7 @@ mod tests {
         use std::io::Write as _;
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
         packed.write_all(&vec![0; MAX_BYTES + 1]).unwrap();
-        let mut bytes = COMPRESSED.to_be_bytes().to_vec();
+        let mut bytes = COMPRESSED_COOKIE.to_be_bytes().to_vec();
         bytes.extend([0; 4]);
         bytes.extend(packed.finish().unwrap());
         assert!(bytes.len() < 20_000);

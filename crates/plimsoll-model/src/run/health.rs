@@ -21,10 +21,10 @@ mod observed;
 pub use observed::Observed;
 
 /// Intervals are one second.
-pub const INTERVAL: Duration = Duration::from_secs(1);
+pub const INTERVAL_LENGTH: Duration = Duration::from_secs(1);
 
 /// The least that counts as a whole interval: workers end theirs at most a little early or late.
-pub const WHOLE_INTERVAL: Duration = INTERVAL.saturating_sub(Duration::from_millis(100));
+pub const WHOLE_INTERVAL: Duration = INTERVAL_LENGTH.saturating_sub(Duration::from_millis(100));
 
 /// A worker that used more of a core than this over an interval had no time to spare.
 pub const BUSY_RATIO: f64 = 0.95;
@@ -290,13 +290,13 @@ fn late(
         let cause = observed.cause();
         if let Some(undelivered) = undelivered(record, header, observed, (name, late)) {
             problems.push(ProblemKind::LoadNotDelivered.invalidates(format!(
-                "the load was not delivered: {undelivered}{cause}; what failed stands: {ADVICE}"
+                "the load was not delivered: {undelivered}{cause}; what failed stands: {LATE_GENERATOR_ADVICE}"
             )));
         } else if let Some(response) = response_p50
             && late > response / 10
         {
             problems.push(ProblemKind::PacingLate.noted(format!(
-                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {ADVICE}",
+                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {LATE_GENERATOR_ADVICE}",
                 Ns(pacing),
                 Ns(response),
             )));
@@ -313,7 +313,7 @@ fn late(
 }
 
 /// What helps a late generator.
-const ADVICE: &str = "give it an idle core, more workers or a lower rate";
+const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a lower rate";
 
 /// How far the load was from the plan, where it was too far. `late`: a high percentile of how late calls were noticed,
 /// in nanoseconds, with its name.
@@ -336,7 +336,7 @@ fn undelivered(
     let planned: Option<Duration> = measured.map(PlannedStage::duration).sum();
     let length = planned
         .filter(|length| !length.is_zero())
-        .unwrap_or(INTERVAL * u32::try_from(observed.intervals).unwrap_or(u32::MAX));
+        .unwrap_or(INTERVAL_LENGTH * u32::try_from(observed.intervals).unwrap_or(u32::MAX));
     let share = Duration::from_nanos(late).as_secs_f64() / length.as_secs_f64();
     (!length.is_zero() && share > MAX_LATE_SHARE).then(|| {
         format!(

@@ -8,7 +8,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{Detail, StageRecord, TIMES, Times, TurnBegan};
+use crate::record::{Detail, StageRecord, TIMES_BY_KEY, Times, TurnBegan};
 
 use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
@@ -192,7 +192,7 @@ impl<'a> StageLine<'a> {
 
 /// The times of a stage by the keys they have in the line, with their unit: nanoseconds.
 pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &Times)> {
-    let of_calls = TIMES
+    let of_calls = TIMES_BY_KEY
         .into_iter()
         .map(|(key, of, _)| (key.to_owned(), of(record)));
     let measured = |m: TimeMeasure| (format!("{}_ns", m.key()), record.measures.times(m));
@@ -205,7 +205,7 @@ fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
 }
 
 fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {
-    if let Some((.., of_mut)) = TIMES.into_iter().find(|(known, ..)| *known == key) {
+    if let Some((.., of_mut)) = TIMES_BY_KEY.into_iter().find(|(known, ..)| *known == key) {
         return Some(of_mut(record));
     }
     let measure = TimeMeasure::from_key(key.strip_suffix("_ns")?)?;

@@ -219,7 +219,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::{Detail, SLOWEST};
+    use crate::record::{Detail, MAX_SLOWEST_CALLS};
     use crate::recorder::Carried;
     use crate::run::{MachineUse, MemoryReading, Moment, OtherProcess, ProcessMemory};
     use crate::template::TraceIds;
@@ -349,7 +349,7 @@ mod tests {
                 }
                 assert_eq!(merged, whole, "{of} shards, turned by {turn}");
                 let mut slowest = merged.stages.iter().map(|(_, record)| &record.slowest);
-                assert!(slowest.all(|s| s.calls().len() == SLOWEST));
+                assert!(slowest.all(|s| s.calls().len() == MAX_SLOWEST_CALLS));
             }
         }
     }

@@ -9,7 +9,7 @@ use super::{Purpose, Trial, Verdict};
 /// Two trials must agree that the generator is at its limit: one may be a hiccup.
 const GENERATOR_TRIALS: usize = 2;
 /// So much longer a trial must be to count for more.
-const LONGER: f64 = 1.5;
+const MIN_LENGTH_RATIO: f64 = 1.5;
 
 impl Verdict {
     /// The target did not carry the rate.
@@ -38,7 +38,7 @@ pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
     trials.iter().any(|t| {
         t.verdict.is_failure()
             && t.rate_per_s <= trial.rate_per_s
-            && t.length_s > LONGER * trial.length_s
+            && t.length_s > MIN_LENGTH_RATIO * trial.length_s
     })
 }
 
@@ -80,7 +80,7 @@ pub(super) fn is_lost(trials: &[Trial], rate: f64) -> bool {
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);
     let count = |of: fn(&Verdict) -> bool| {
         here()
-            .filter(|t| t.length_s * LONGER >= longest && of(&t.verdict))
+            .filter(|t| t.length_s * MIN_LENGTH_RATIO >= longest && of(&t.verdict))
             .count()
     };
     count(Verdict::is_failure) > count(|v| *v == Verdict::Met)

@@ -13,35 +13,35 @@
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::bounds::{is_generators, is_outlasted};
-use super::growth::{SMALL, critical};
+use super::growth::{MAX_TOLERATED_GROWTH, critical};
 use super::{Goal, Purpose, Trial, Verdict};
 
 /// Ranges of rates that are weighed at once, and how often they are laid anew where the weight is.
-const CELLS: usize = 128;
-const PASSES: usize = 5;
+const CELL_COUNT: usize = 128;
+const MAX_PASSES: usize = 5;
 /// The shares of the cells that go where the line may be, and where the capacity may be; the others
 /// go everywhere.
 const TO_LINE: f64 = 0.5;
 /// Where no cell has more of the weight than this, they are narrow enough.
-const FINE: f64 = 0.03;
+const MAX_CELL_WEIGHT: f64 = 0.03;
 const TO_CAPACITY: f64 = 0.25;
 /// Spreads of the target from trial to trial that are held possible, in parts of the precision,
 /// and how probable they are before any trial, where what it carries is measured. Where it isn't,
 /// one is as probable as another.
-const SPREADS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
+const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
 /// A probability that makes no difference.
-const NOTHING: f64 = 1e-7;
+const NEGLIGIBLE_PROBABILITY: f64 = 1e-7;
 /// A trial says nothing this often: the machine hiccuped.
-const HICCUP: f64 = 0.005;
+const HICCUP_PROBABILITY: f64 = 0.005;
 /// The chance, before any trial, that the line is the capacity; and where every rate that was too
 /// high met the objectives all the same, and only its queue grew.
-const CAPACITY: f64 = 0.6;
-const ONLY_GREW: f64 = 0.97;
+const CAPACITY_PRIOR: f64 = 0.6;
+const ONLY_GREW_PRIOR: f64 = 0.97;
 /// A capacity lies at most so many times above a line that isn't one.
 const HIGHEST_CAPACITY: f64 = 4.0;
 /// What a server carries when more than this many times as much is asked of it may be less than
 /// it can: such a trial is a hint where to look, and no measurement.
-pub(super) const OVERLOAD: f64 = 1.25;
+pub(super) const OVERLOAD_RATIO: f64 = 1.25;
 /// How far from what it can that may be where objectives are met all the same, in parts of it.
 const OVERLOADED_DOUBT: f64 = 0.04;
 /// Less growth than this, in standard errors, shows no queue.
@@ -129,12 +129,12 @@ impl Estimate {
             .fold(highest_met.max(lowest_missed), f64::max);
         let from = (highest_met.min(lowest_missed) * 0.6).ln();
         let to = (highest * 1.4).ln();
-        let edge = |i: usize| from + (to - from) * i as f64 / CELLS as f64;
-        let mut edges: Vec<f64> = (0..=CELLS).map(edge).collect();
+        let edge = |i: usize| from + (to - from) * i as f64 / CELL_COUNT as f64;
+        let mut edges: Vec<f64> = (0..=CELL_COUNT).map(edge).collect();
         let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
-        for pass in 1..PASSES {
+        for pass in 1..MAX_PASSES {
             let heaviest = cells.iter().map(Cell::line).fold(0.0, f64::max);
-            let fine = heaviest < FINE * cells.iter().map(Cell::line).sum::<f64>();
+            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(Cell::line).sum::<f64>();
             // A peak may have hidden between the first ones.
             if fine && pass > 2 {
                 break;
@@ -151,7 +151,7 @@ impl Estimate {
             cells,
             spread,
             dispersion,
-            unseen: SMALL * goal.precision,
+            unseen: MAX_TOLERATED_GROWTH * goal.precision,
             trial_s: goal.trial_s,
         })
     }
@@ -192,7 +192,11 @@ impl Estimate {
         let within = self.within(middle * length_s);
         let blur = within.hypot(mood).max(1e-9);
         Trials {
-            lines: self.cells.iter().filter(|c| c.line() > NOTHING).collect(),
+            lines: self
+                .cells
+                .iter()
+                .filter(|c| c.line() > NEGLIGIBLE_PROBABILITY)
+                .collect(),
             blur,
             unclear: (self.unseen + critical(length_s.floor().max(3.0)) * within) / blur,
             measured: self.dispersion > 0.0,
@@ -272,7 +276,7 @@ fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> 
         let growth = trial.growth.filter(|_| !limited);
         let clear = growth.is_some_and(|g| g.is_clear(trial.rate_per_s, goal.precision));
         let carried = growth.map_or(trial.rate_per_s, |g| trial.rate_per_s - g.per_s);
-        let overloaded = trial.rate_per_s > OVERLOAD * carried;
+        let overloaded = trial.rate_per_s > OVERLOAD_RATIO * carried;
         let only_grew = trial.verdict == Verdict::Growing;
         let measures = growth.filter(|_| carried > 0.0 && (only_grew || !overloaded));
         let calls = measures.map(|g| carried * f64::from(g.increments));
@@ -303,12 +307,12 @@ fn closer(cells: &[Cell]) -> Vec<f64> {
             + TO_CAPACITY * part(cell.carried, carried)
             + (1.0 - TO_LINE - TO_CAPACITY) * part(cell.width(), width)
     };
-    let step = cells.iter().map(wanted).sum::<f64>() / CELLS as f64;
+    let step = cells.iter().map(wanted).sum::<f64>() / CELL_COUNT as f64;
     let mut edges: Vec<f64> = cells.iter().take(1).map(|c| c.from).collect();
     let mut sum = 0.0;
     for cell in cells {
         let share = wanted(cell);
-        while edges.len() < CELLS && sum + share >= step * edges.len() as f64 {
+        while edges.len() < CELL_COUNT && sum + share >= step * edges.len() as f64 {
             let part = (step * edges.len() as f64 - sum) / share;
             edges.push(cell.from + cell.width() * part);
         }
@@ -321,7 +325,7 @@ fn closer(cells: &[Cell]) -> Vec<f64> {
 /// The cells between `edges` with their weights, and the mean spread.
 fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) {
     let normal = Normal::standard();
-    let sure = |p: f64| HICCUP + (1.0 - HICCUP) * p;
+    let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
     let mut cells: Vec<Cell> = edges
         .windows(2)
         .map(|edge| Cell {
@@ -340,8 +344,12 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
     let missed = evidence
         .iter()
         .any(|e| e.met == Some(false) && !e.only_grew);
-    let capacity_prior = if missed { CAPACITY } else { ONLY_GREW };
-    for (share, prior) in SPREADS {
+    let capacity_prior = if missed {
+        CAPACITY_PRIOR
+    } else {
+        ONLY_GREW_PRIOR
+    };
+    for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
         // How well each rate, as the capacity, explains what was carried; and each rate, as the
@@ -395,7 +403,7 @@ fn reflected(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
 /// e^(2·drift·end) · Φ(−end − first − drift), where the factors alone would not fit a float.
 fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     match end + first + drift {
-        far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / ROOT,
+        far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / SQRT_TWO_PI,
         far => (2.0 * drift * end).exp() * normal.cdf(-far),
     }
 }
@@ -403,20 +411,20 @@ fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
 /// The density of such a walk of deviation `blur`, from the first to the second of `queue`; where
 /// that is below `least` the probability of so little. In parts of the rate.
 fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
-    let density = |z: f64| (-z * z / 2.0).exp() / ROOT;
+    let density = |z: f64| (-z * z / 2.0).exp() / SQRT_TWO_PI;
     let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);
     let p = if queue.1 < least {
         reflected(normal, first, least / blur, drift)
     } else {
         let straight = density(end - first - drift);
-        let back = (-2.0 * drift * first - (end + first - drift).powi(2) / 2.0).exp() / ROOT;
+        let back = (-2.0 * drift * first - (end + first - drift).powi(2) / 2.0).exp() / SQRT_TWO_PI;
         (straight + back - 2.0 * drift * mirrored(normal, first, end, drift)) / blur
     };
-    HICCUP / 10.0 + (1.0 - HICCUP) * p.max(0.0)
+    HICCUP_PROBABILITY / 10.0 + (1.0 - HICCUP_PROBABILITY) * p.max(0.0)
 }
 
 /// √(2π)
-const ROOT: f64 = 2.506_628_274_631;
+const SQRT_TWO_PI: f64 = 2.506_628_274_631;
 
 #[cfg(test)]
 mod tests {
@@ -439,9 +447,9 @@ mod tests {
                 .map(|n| p(least + (f64::from(n) + 0.5) * step) * step)
                 .sum();
             // What stands for hiccups is spread over all ends, and is no density of one.
-            let whole = p(0.0) + above - HICCUP / 10.0 * (1.0 + 8_000.0 * step);
+            let whole = p(0.0) + above - HICCUP_PROBABILITY / 10.0 * (1.0 + 8_000.0 * step);
             assert!(
-                (whole - (1.0 - HICCUP)).abs() < 0.01,
+                (whole - (1.0 - HICCUP_PROBABILITY)).abs() < 0.01,
                 "{first}, {drift}, {blur}: {whole}"
             );
         }

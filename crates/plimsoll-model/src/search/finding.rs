@@ -9,9 +9,9 @@ use super::{Goal, Purpose, Trial, Verdict, width};
 /// The probability that the line lies in the reported interval: three standard deviations.
 /// The rates are chosen by how earlier trials ended, which the estimate does not know; simulated
 /// searches hold their line in 95 of 100 with this.
-const INTERVAL: f64 = 0.997;
+const INTERVAL_PROBABILITY: f64 = 0.997;
 /// And this share of the precision on either side: rates are rounded, spreads are guessed.
-const ROOM: f64 = 0.3;
+const INTERVAL_MARGIN: f64 = 0.3;
 
 /// What lies above the load line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,8 +94,8 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
     let failed_per_s = failed_per_s.filter(|_| generator_limit_per_s.is_none());
-    let tail = (1.0 - INTERVAL) / 2.0;
-    let room = |share: f64| (share - 0.5).signum() * goal.precision * ROOM;
+    let tail = (1.0 - INTERVAL_PROBABILITY) / 2.0;
+    let room = |share: f64| (share - 0.5).signum() * goal.precision * INTERVAL_MARGIN;
     let quantile = |share| estimate.map(|e| e.quantile(share) * (1.0 + room(share)));
     // What longer trials outlast may have been right all the same.
     let outlasted = trials

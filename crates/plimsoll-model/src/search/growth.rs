@@ -4,7 +4,7 @@
 //! of a trial hides it from percentiles. By Little's law response times grow with the calls in
 //! flight, so the calls show both. Their increments from second to second are independent
 //! while the server is never idle, and cancel each other out while it keeps up: so Student's
-//! t-test of their mean errs at most as often as it says ([`ERROR`]).
+//! t-test of their mean errs at most as often as it says ([`GROWTH_ERROR`]).
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 use crate::run::IntervalRecord;
 
 /// How often a trial at a rate that the target just carries may be taken for one above it.
-pub const ERROR: f64 = 0.005;
+pub const GROWTH_ERROR: f64 = 0.005;
 /// And one of two or three seconds, which would else show nothing.
 const ERROR_OF_FEW: f64 = 0.02;
 /// A growth up to this share of the precision is within it, and no reason to fail a trial.
-pub(super) const SMALL: f64 = 0.25;
+pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
 /// Calls by which the queue must have grown: fewer are how the readings fell.
 const FEWEST_CALLS: f64 = 3.0;
 /// Of so few increments the test would know too little of how they vary, so they are taken to
 /// vary as much as those of a server with exponential service times, and so many of its standard
-/// deviations are beyond [`ERROR`].
-const FEW: u32 = 3;
-const FAR: f64 = 2.6;
+/// deviations are beyond [`GROWTH_ERROR`].
+const FEW_INCREMENTS: u32 = 3;
+const CLEAR_DEVIATIONS: f64 = 2.6;
 /// Readings are whole calls: the error of a mean of increments has this much of one at least.
-const ROUNDING: f64 = 0.5;
+const ROUNDING_ERROR: f64 = 0.5;
 
 /// How the calls that were due and have not ended grew over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,12 +49,12 @@ impl Growth {
     /// readings.
     pub fn of(intervals: &[IntervalRecord], warmup: Duration, end: Duration) -> Option<Growth> {
         /// How far from its time a reading may be taken, and how near to another.
-        const SLACK: Duration = Duration::from_millis(50);
+        const READING_TOLERANCE: Duration = Duration::from_millis(50);
         const APART_S: f64 = 0.5;
         let readings: Vec<(f64, f64)> = intervals
             .iter()
             .map(|i| (i.end_offset(), i.in_flight + i.backlog))
-            .filter(|(at, _)| *at + SLACK >= warmup && *at <= end + SLACK)
+            .filter(|(at, _)| *at + READING_TOLERANCE >= warmup && *at <= end + READING_TOLERANCE)
             .map(|(at, calls)| (at.as_secs_f64(), calls as f64))
             .collect();
         let increments: Vec<f64> = readings
@@ -76,21 +76,23 @@ impl Growth {
         let error_per_s = (squares / (n - 1.0) / n).sqrt();
         Some(Growth {
             per_s,
-            error_per_s: error_per_s.max(ROUNDING / n),
+            error_per_s: error_per_s.max(ROUNDING_ERROR / n),
             increments: increments.len() as u32,
             first,
         })
     }
 
     /// The rate was above what the target carries: its queue grew by more than `precision` (a
-    /// share) leaves open, with an error of [`ERROR`].
+    /// share) leaves open, with an error of [`GROWTH_ERROR`].
     pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
-        let more_per_s = self.per_s - SMALL * precision * rate_per_s;
+        let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
         if self.per_s * n < FEWEST_CALLS {
             return false;
         }
-        if self.increments <= FEW && more_per_s * n >= FAR * (rate_per_s * n).sqrt() {
+        if self.increments <= FEW_INCREMENTS
+            && more_per_s * n >= CLEAR_DEVIATIONS * (rate_per_s * n).sqrt()
+        {
             return true;
         }
         more_per_s > critical(n) * self.error_per_s
@@ -101,10 +103,10 @@ impl Growth {
 /// falls below zero, so it rises past any bound twice as often as a walk that may (the reflection
 /// principle).
 pub(super) fn critical(n: f64) -> f64 {
-    let error = if n <= f64::from(FEW) {
+    let error = if n <= f64::from(FEW_INCREMENTS) {
         ERROR_OF_FEW
     } else {
-        ERROR
+        GROWTH_ERROR
     };
     StudentsT::new(0.0, 1.0, n - 1.0).map_or(f64::INFINITY, |t| t.inverse_cdf(1.0 - error / 2.0))
 }

@@ -11,7 +11,7 @@ use crate::input;
 use crate::run::{Conditions, RunError};
 
 /// The name of the file.
-pub const FILE: &str = "search.json";
+pub const FILE_NAME: &str = "search.json";
 
 /// A search, as far as it has come.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,7 +49,7 @@ impl SearchRecord {
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        document::write(&dir.join(FILE), self)
+        document::write(&dir.join(FILE_NAME), self)
     }
 
     /// Read the search in `dir`.
@@ -57,14 +57,14 @@ impl SearchRecord {
     /// # Errors
     /// When there is none, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<SearchRecord, RunError> {
-        document::read_checked(&dir.join(FILE), |record: &SearchRecord| {
+        document::read_checked(&dir.join(FILE_NAME), |record: &SearchRecord| {
             check(&record.trials, record.finding.as_ref())
         })
     }
 
     /// Whether `dir` holds a search.
     pub fn is_in(dir: &Path) -> bool {
-        input::is_entry(&dir.join(FILE))
+        input::is_entry(&dir.join(FILE_NAME))
     }
 }
 
@@ -174,7 +174,7 @@ mod tests {
             changed.write(dir.path()).unwrap();
             let error = SearchRecord::load(dir.path()).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
-            assert!(error.contains(FILE), "{error}");
+            assert!(error.contains(FILE_NAME), "{error}");
         };
         refused(&|r| r.trials[0].errors_share = Some(1.5), "trial 1");
         refused(&|r| r.trials[0].took_s = -1.0, "`took_s` is -1");
@@ -187,7 +187,7 @@ mod tests {
             "there is none",
         );
         record.write(dir.path()).unwrap();
-        let path = dir.path().join(FILE);
+        let path = dir.path().join(FILE_NAME);
         let text = fs::read_to_string(&path).unwrap();
         fs::write(
             &path,

@@ -187,7 +187,7 @@ pub struct RungSpec {
 
 /// More would take hours, and be too many to read.
 const MAX_RUNGS: usize = 64;
-const AXES: [&str; 10] = [
+const NAMED_AXES: [&str; 10] = [
     "tls",
     "connection",
     "version",
@@ -433,7 +433,7 @@ impl RungSpec {
             path => {
                 *spec = set(spec, path, value).map_err(|message| {
                     let problem = Problem::new(key.clone(), message);
-                    match suggest(path, &AXES) {
+                    match suggest(path, &NAMED_AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
                             "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, or a key of the plan, such as \"load.connections\"",
@@ -442,7 +442,7 @@ impl RungSpec {
                 })?;
             }
         }
-        let word = if AXES.contains(&axis) {
+        let word = if NAMED_AXES.contains(&axis) {
             format!("{axis} {text}")
         } else {
             format!("{} {text}", axis.rsplit('.').next().unwrap_or(axis))

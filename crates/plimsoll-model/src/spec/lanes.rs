@@ -24,7 +24,7 @@ const MAX_WEIGHT: u32 = 10_000;
 const MAX_LANES: usize = 16;
 
 /// What all lanes have in common, since they share one schedule.
-const SHARED: [&str; 9] = [
+const SHARED_KEYS: [&str; 9] = [
     "rate",
     "steps",
     "arrivals",
@@ -106,7 +106,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     };
     if let Some(shared) = own.get("load").and_then(Value::as_table).and_then(|load| {
         let mut keys = load.keys();
-        keys.find(|key| SHARED.contains(&key.as_str()))
+        keys.find(|key| SHARED_KEYS.contains(&key.as_str()))
     }) {
         return Err(Problem::new(
             format!("{key}.load.{shared}"),

@@ -18,7 +18,7 @@ use crate::template::{
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
 /// The fields of metadata are apart from those of messages.
-const SLOTS: u32 = 1 << 24;
+const FIRST_SLOT: u32 = 1 << 24;
 
 /// Whose fields they are: what names they may have.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ impl Problems {
         surroundings: &dyn Surroundings,
     ) -> Metadata {
         let mut metadata = Metadata::default();
-        let mut slots = SLOTS;
+        let mut slots = FIRST_SLOT;
         for (name, spec) in entries {
             let mut fields = Vec::new();
             for one in spec.each() {
@@ -283,7 +283,8 @@ fn template(
     }
 }
 
-const UNPRINTABLE: &str = "not a metadata value: use printable ASCII without blanks at its ends";
+const UNPRINTABLE_METADATA: &str =
+    "not a metadata value: use printable ASCII without blanks at its ends";
 const UNPRINTABLE_FIELD: &str = "not a field value: use printable ASCII without blanks at its ends";
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
@@ -292,7 +293,7 @@ const NO_BASE64: &str =
 fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
     let is_binary = names.are_binary(name);
     let in_words = |problem: &'static str| match problem {
-        UNPRINTABLE if !names.binary => UNPRINTABLE_FIELD,
+        UNPRINTABLE_METADATA if !names.binary => UNPRINTABLE_FIELD,
         problem => problem,
     };
     let fields = || template.parts().iter().filter_map(Part::field);
@@ -356,7 +357,7 @@ fn check_one<'a>(
     }
     let is_ascii = |text: &str| text.bytes().all(|b| (0x20..=0x7e).contains(&b));
     if let Some(column) = columns.iter().find(|c| !is_ascii(c.value(row))) {
-        return bad(UNPRINTABLE, Some(column));
+        return bad(UNPRINTABLE_METADATA, Some(column));
     }
     // All but blanks at its ends is known to be right; those of a column show up only together.
     let mut whole = String::new();
@@ -373,7 +374,7 @@ fn check_one<'a>(
         Ok(())
     } else {
         let has_blank = |c: &&&'a Column| c.value(row).trim() != c.value(row);
-        bad(UNPRINTABLE, columns.iter().find(has_blank))
+        bad(UNPRINTABLE_METADATA, columns.iter().find(has_blank))
     }
 }
 

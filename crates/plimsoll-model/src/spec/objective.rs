@@ -6,10 +6,10 @@ use crate::plan::{End, Load, Metric, Objective, Statistic, Timed};
 use crate::suggest::suggest;
 use crate::units::{Period, Rate, Size};
 
-const METRICS: &str = "p50 … p99.99, mean, errors, rate, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
+const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
-const TIMES: [(&str, Timed); 9] = [
+const TIMES_BY_NAME: [(&str, Timed); 9] = [
     ("response", Timed::Response),
     ("service", Timed::Service),
     ("first_byte", Timed::FirstByte),
@@ -103,7 +103,7 @@ fn is_percentile(text: &str) -> bool {
 }
 
 fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
-    let known = TIMES
+    let known = TIMES_BY_NAME
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, timed)| *timed);
@@ -111,7 +111,7 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
     known
         .or_else(|| measured.find(|m| m.key() == name).map(Timed::Measure))
         .ok_or_else(|| {
-            let names: Vec<&str> = TIMES
+            let names: Vec<&str> = TIMES_BY_NAME
                 .iter()
                 .map(|(name, _)| *name)
                 .chain(
@@ -132,11 +132,13 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
 
 /// Why a model ended its answer: `length`.
 fn finish_reason(name: &str) -> Result<Count, String> {
-    let mut known = Count::FINISH.into_iter();
+    let mut known = Count::FINISH_REASONS.into_iter();
     known
         .find(|count| count.finish_reason() == name)
         .ok_or_else(|| {
-            let names = Count::FINISH.map(Count::finish_reason).join(", finish.");
+            let names = Count::FINISH_REASONS
+                .map(Count::finish_reason)
+                .join(", finish.");
             format!("`finish.{name}` is no reason of an answer's end: use finish.{names}")
         })
 }
@@ -145,7 +147,7 @@ fn statistic(metric: &str, text: &str) -> Result<Statistic, String> {
     match text.trim() {
         "mean" => Ok(Statistic::Mean),
         p if p.starts_with('p') => percentile(p).map(Statistic::Percentile),
-        _ => Err(format!("`{metric}` is not a metric: use {METRICS}")),
+        _ => Err(format!("`{metric}` is not a metric: use {METRIC_NAMES}")),
     }
 }
 

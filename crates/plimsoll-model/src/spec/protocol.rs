@@ -50,9 +50,9 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     /// Its calls are not due at a rate, nor have they clients: [`Section::arrivals`] makes both.
     const SCHEDULES_ITSELF: bool = false;
     /// Calls may have the rows of a plan, each its own.
-    const VARIES: bool = false;
+    const SUPPORTS_ROWS: bool = false;
     /// Requests have header fields, of which each call may have its own: [`Problems::traceparent`] adds one.
-    const TRACES: bool = false;
+    const SUPPORTS_TRACEPARENT: bool = false;
     /// Its calls fetch files, by the keys `path` and `size`.
     const FETCHES_FILES: bool = false;
     /// The end of names of fields whose values are binary wherever its servers read them, and what is wrong with such
@@ -124,9 +124,9 @@ pub struct Protocol {
     pub(super) keys_within: fn(&str) -> Option<&'static [&'static str]>,
     /// [`Section::SCHEDULES_ITSELF`].
     pub(super) schedules_itself: bool,
-    /// [`Section::VARIES`].
+    /// [`Section::SUPPORTS_ROWS`].
     pub(super) varies: bool,
-    /// [`Section::TRACES`].
+    /// [`Section::SUPPORTS_TRACEPARENT`].
     pub(super) traces: bool,
     /// [`Section::FETCHES_FILES`].
     pub(super) fetches_files: bool,
@@ -160,8 +160,8 @@ impl Protocol {
             keys: keys_of::<S>,
             keys_within: S::keys_within,
             schedules_itself: S::SCHEDULES_ITSELF,
-            varies: S::VARIES,
-            traces: S::TRACES,
+            varies: S::SUPPORTS_ROWS,
+            traces: S::SUPPORTS_TRACEPARENT,
             fetches_files: S::FETCHES_FILES,
             binary_names: S::BINARY_NAMES,
             check: |section| table_of(&typed::<S>(section)?),
@@ -228,18 +228,18 @@ pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
     Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NOT_TEXT))
 }
 
-static REGISTERED: OnceLock<Vec<&'static Protocol>> = OnceLock::new();
+static REGISTERED_PROTOCOLS: OnceLock<Vec<&'static Protocol>> = OnceLock::new();
 
 /// Adds protocols to those that plans may call; once a process, whatever else asks for it later.
 pub fn register(protocols: impl IntoIterator<Item = &'static Protocol>) {
-    REGISTERED.get_or_init(|| protocols.into_iter().collect());
+    REGISTERED_PROTOCOLS.get_or_init(|| protocols.into_iter().collect());
 }
 
 /// All that there are.
 pub(super) fn all() -> impl Iterator<Item = &'static Protocol> {
     #[cfg(test)]
     register(tests::ALL);
-    REGISTERED.get().into_iter().flatten().copied()
+    REGISTERED_PROTOCOLS.get().into_iter().flatten().copied()
 }
 
 /// The sections that say what to call, each with its keys.
@@ -249,7 +249,7 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str]
 
 /// The schemes of the protocol that is meant where nothing says which.
 pub(super) fn first() -> &'static Schemes {
-    const NONE: Schemes = Schemes {
+    const PLACEHOLDER_SCHEMES: Schemes = Schemes {
         section: "PROTOCOL",
         plain: "SCHEME",
         secured: None,
@@ -259,7 +259,9 @@ pub(super) fn first() -> &'static Schemes {
         ports: None,
         with_path: false,
     };
-    all().next().map_or(&NONE, |protocol| protocol.schemes)
+    all()
+        .next()
+        .map_or(&PLACEHOLDER_SCHEMES, |protocol| protocol.schemes)
 }
 
 /// The protocol whose section has this name.

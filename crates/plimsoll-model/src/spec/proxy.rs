@@ -3,7 +3,7 @@
 use super::{Problems, Spec, Surroundings};
 use crate::plan::{Credentials, Proxy, ProxyKind, Target};
 
-const KEY: &str = "load.proxy";
+const PROXY_KEY: &str = "load.proxy";
 
 impl Problems {
     /// Puts the proxy before the targets that are reached over TCP.
@@ -16,12 +16,12 @@ impl Problems {
         let Some(typed) = &spec.load.proxy else {
             return;
         };
-        let Some(proxy) = self.keep(KEY, proxy(typed, surroundings)) else {
+        let Some(proxy) = self.keep(PROXY_KEY, proxy(typed, surroundings)) else {
             return;
         };
         if targets.first().is_some_and(|first| first.socket.is_some()) {
             self.add(
-                KEY,
+                PROXY_KEY,
                 "a socket of this machine is reached without a proxy: leave it out",
             );
         }

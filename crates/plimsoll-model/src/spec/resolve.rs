@@ -17,8 +17,8 @@ use crate::redaction;
 mod tests;
 
 /// Of a call, where nothing says another.
-pub const DEADLINE: Duration = Duration::from_secs(10);
-pub(super) const SEED: u64 = 1;
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+pub(super) const DEFAULT_SEED: u64 = 1;
 
 /// Makes the plan that `spec` means.
 ///
@@ -49,7 +49,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     let load = problems.load(spec);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
-    let seed = spec.seed.unwrap_or(SEED);
+    let seed = spec.seed.unwrap_or(DEFAULT_SEED);
     if i64::try_from(seed).is_err() {
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
     }

@@ -1,6 +1,6 @@
 //! `[rows]` → the rows themselves, and whether there are enough.
 
-use super::resolve::SEED;
+use super::resolve::DEFAULT_SEED;
 use super::{Problems, Spec, Surroundings};
 use crate::plan::{Arrivals, CallPlan, Load};
 use crate::schedule::Schedule;
@@ -29,7 +29,7 @@ impl Problems {
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
         Variation::new(
-            spec.seed.unwrap_or(SEED),
+            spec.seed.unwrap_or(DEFAULT_SEED),
             clients,
             rows.map_or(0, Rows::count),
             order,

@@ -91,7 +91,7 @@ fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
 }
 
 /// The two ways to name a Unix domain socket.
-const UNIX: [&str; 2] = ["unix", "unix-abstract"];
+const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
 /// Splits `unix:PATH` and `grpcs+unix:PATH`, and what else may come before the `+`, into that
 /// scheme, where there is one, and the name of the socket; `None`: it is no socket's URL.
@@ -102,7 +102,7 @@ fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
         None => (None, scheme),
     };
     let at = before.map_or(0, |before| before.len() + 1);
-    UNIX.contains(&kind).then(|| (before, &url[at..]))
+    UNIX_SCHEMES.contains(&kind).then(|| (before, &url[at..]))
 }
 
 /// Whether a URL means a Unix domain socket.

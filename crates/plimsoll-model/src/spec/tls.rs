@@ -315,7 +315,7 @@ impl Problems {
             versions,
             compressed: spec.compressed.unwrap_or(false),
             key_log: spec.key_log,
-            groups: groups.unwrap_or_else(|| Group::DEFAULT.to_vec()),
+            groups: groups.unwrap_or_else(|| Group::DEFAULT_OFFER.to_vec()),
             resume,
             full,
             early_data,

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// The confidence that a percentile must have before it is shown.
-pub const CONFIDENCE: f64 = 0.95;
+pub const MIN_CONFIDENCE: f64 = 0.95;
 
 /// Whether a sample of `n` can say anything of quantile `p` (0–1).
 ///
@@ -17,7 +17,7 @@ pub const CONFIDENCE: f64 = 0.95;
 /// pⁿ ≤ 2.5 % and (1−p)ⁿ ≤ 2.5 %. So p50 needs 6 values, p90 36, p95 72, p99 368,
 /// p99.9 3,688 and p99.99 36,887.
 pub fn is_supported(n: u64, p: f64) -> bool {
-    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let tail = (1.0 - MIN_CONFIDENCE) / 2.0;
     let n = n as f64;
     p > 0.0 && p < 1.0 && n * p.ln() <= tail.ln() && n * (-p).ln_1p() <= tail.ln()
 }
@@ -34,7 +34,7 @@ pub fn confidence_ranks(n: u64, p: f64) -> Option<(u64, u64)> {
     if !is_supported(n, p) {
         return None;
     }
-    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let tail = (1.0 - MIN_CONFIDENCE) / 2.0;
     let below = Binomial::new(p, n).ok()?;
     // The largest l with P(B ≤ l−1) ≤ tail, and the smallest u with P(B ≥ u) ≤ tail.
     let lower = first(n, |k| below.cdf(k) > tail);

@@ -3,7 +3,7 @@
 //! That of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 
 /// The step from one number to be mixed to the next.
-pub(super) const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+pub(super) const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
 pub(super) fn mix(mut z: u64) -> u64 {

@@ -4,7 +4,7 @@
 //! whichever shard, gets the same.
 
 use super::Order;
-use super::mixing::{GOLDEN, mix};
+use super::mixing::{GOLDEN_GAMMA, mix};
 use super::traces::TraceIds;
 
 /// The slot that rows are chosen by, apart from those of fields.
@@ -39,7 +39,7 @@ impl Variation {
     /// `clients` are dealt their calls in turn; `rows` is how many rows there are.
     pub fn new(seed: u64, clients: u32, rows: usize, order: Order) -> Variation {
         Variation {
-            seed: mix(seed.wrapping_add(GOLDEN)),
+            seed: mix(seed.wrapping_add(GOLDEN_GAMMA)),
             clients: u64::from(clients.max(1)),
             in_a_row: 1,
             rows: rows.max(1) as u64,
@@ -94,9 +94,9 @@ impl Moment<'_> {
         let call = mix(self
             .variation
             .seed
-            .wrapping_add(self.number.wrapping_mul(GOLDEN)));
+            .wrapping_add(self.number.wrapping_mul(GOLDEN_GAMMA)));
         let place = u64::from(slot) << 33 | u64::from(self.message) << 1 | half;
-        mix(call ^ place.wrapping_add(1).wrapping_mul(GOLDEN))
+        mix(call ^ place.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA))
     }
 
     /// An even choice from `low` to `high`, both included.
@@ -117,7 +117,7 @@ impl Moment<'_> {
     }
 
     #[inline]
-    pub(super) fn traceparent(&self) -> [u8; TraceIds::LENGTH] {
+    pub(super) fn traceparent(&self) -> [u8; TraceIds::TRACEPARENT_LENGTH] {
         self.variation.traces.traceparent(self.number)
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::mixing::{GOLDEN, mix};
+use super::mixing::{GOLDEN_GAMMA, mix};
 
 /// What the ids of a load's calls are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct TraceId(u128);
 
 impl TraceIds {
     /// Bytes of [`TraceIds::traceparent`].
-    pub const LENGTH: usize = 55;
+    pub const TRACEPARENT_LENGTH: usize = 55;
 
     /// Both numbers are random.
     pub fn new(prefix: u64, key: u64) -> TraceIds {
@@ -38,14 +38,14 @@ impl TraceIds {
     /// Returns the trace id of the call with this number.
     #[inline]
     pub fn trace(&self, number: u64) -> TraceId {
-        let low = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN)));
+        let low = mix(self.key.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA)));
         TraceId(u128::from(self.prefix) << 64 | u128::from(low))
     }
 
     /// The value of the header field: version 00, the call's trace, the call itself, and the flag that asks those it
     /// passes to record it.
     #[inline]
-    pub fn traceparent(&self, number: u64) -> [u8; TraceIds::LENGTH] {
+    pub fn traceparent(&self, number: u64) -> [u8; TraceIds::TRACEPARENT_LENGTH] {
         let TraceId(trace) = self.trace(number);
         // Apart from the trace's second half.
         let span = mix((trace as u64) ^ self.key.rotate_left(32)).max(1);
@@ -58,10 +58,10 @@ impl TraceIds {
 
 #[inline]
 fn hexadecimal(bytes: &[u8], text: &mut [u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    const HEX_DIGITS: &[u8; 16] = b"0123456789abcdef";
     for (byte, text) in bytes.iter().zip(text.chunks_exact_mut(2)) {
-        text[0] = DIGITS[usize::from(byte >> 4)];
-        text[1] = DIGITS[usize::from(byte & 15)];
+        text[0] = HEX_DIGITS[usize::from(byte >> 4)];
+        text[1] = HEX_DIGITS[usize::from(byte & 15)];
     }
 }
 

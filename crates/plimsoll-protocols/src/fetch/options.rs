@@ -99,7 +99,7 @@ impl Section for FetchOptions {
         with_path: true,
     };
     const FETCHES_FILES: bool = true;
-    const TRACES: bool = true;
+    const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {

@@ -9,8 +9,8 @@ use plimsoll_model::Outcome;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use plimsoll_model::plan::Proxy;
 use plimsoll_model::spec::{
-    DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes, Section,
-    Spec, Surroundings, is_printable, is_visible,
+    DEFAULT_DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes,
+    Section, Spec, Surroundings, is_printable, is_visible,
 };
 use plimsoll_model::template::{self, Varying};
 #[cfg(all(feature = "schema", feature = "targets"))]
@@ -143,8 +143,8 @@ impl Section for GrpcSpec {
         ports: None,
         with_path: false,
     };
-    const VARIES: bool = true;
-    const TRACES: bool = true;
+    const SUPPORTS_ROWS: bool = true;
+    const SUPPORTS_TRACEPARENT: bool = true;
     const BINARY_NAMES: Option<(&'static str, &'static str)> =
         Some(("-bin", "names that end in -bin are gRPC's: use another"));
     type Call = GrpcCall;
@@ -182,7 +182,7 @@ impl Section for GrpcSpec {
     /// A stream that is to last some time has the usual time besides.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
-            let deadline = Limit::After(Period(lasts.0 + DEADLINE));
+            let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
     }

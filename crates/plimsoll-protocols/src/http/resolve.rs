@@ -8,8 +8,8 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems, Schemes,
-    Section, Spec, Surroundings, is_visible, keys_of, path_of,
+    DEFAULT_DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems,
+    Schemes, Section, Spec, Surroundings, is_visible, keys_of, path_of,
 };
 use plimsoll_model::template::{self, Part, Rows, Source, Template};
 use plimsoll_model::units::{Period, Size};
@@ -40,8 +40,8 @@ impl Section for HttpSpec {
         ports: Some((80, 443)),
         with_path: true,
     };
-    const VARIES: bool = true;
-    const TRACES: bool = true;
+    const SUPPORTS_ROWS: bool = true;
+    const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
@@ -65,7 +65,7 @@ impl Section for HttpSpec {
         }
         // A stream that is to last some time has the usual time besides.
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
-            let deadline = Limit::After(Period(lasts.0 + DEADLINE));
+            let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
         // Over HTTP/1.1 a stream ends early only with its connection.

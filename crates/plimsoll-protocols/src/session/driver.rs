@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::script::{LINKS, Link, Origin, Script, Scripts, Turn};
+use plimsoll_engine::script::{Link, MAX_LINKS, Origin, Script, Scripts, Turn};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::template::TraceIds;
@@ -115,7 +115,7 @@ impl Scripts for Sessions {
         }
     }
 
-    fn targets(&self) -> [&Target; LINKS] {
+    fn targets(&self) -> [&Target; MAX_LINKS] {
         [&self.options.api, &self.options.call.socket]
     }
 

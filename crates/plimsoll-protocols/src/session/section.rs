@@ -111,8 +111,8 @@ impl Section for SessionSection {
         ports: None,
         with_path: false,
     };
-    const VARIES: bool = true;
-    const TRACES: bool = true;
+    const SUPPORTS_ROWS: bool = true;
+    const SUPPORTS_TRACEPARENT: bool = true;
     type Call = SessionCall;
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {

@@ -157,7 +157,7 @@ fn simulate_load(
         deadline: load.deadline,
         seed,
     };
-    let share = Share::at(Shard::WHOLE, Arc::new(load), seed);
+    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), seed);
     let mut control = Alone {
         start: Some(Time(1_100_000_000)),
         total: Interval::default(),

@@ -112,7 +112,7 @@ fn run_in<P: Protocol, S: Server>(
     protocol: P,
     tls: Option<TlsClient>,
 ) -> Interval {
-    let share = Share::at(Shard::WHOLE, Arc::new(load), weather.seed);
+    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
     let mut control = Alone {

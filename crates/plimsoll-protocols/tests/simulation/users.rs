@@ -251,7 +251,7 @@ where
     let course = Conversations::new(call, protocol).unwrap();
     let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
     let users = Users::new(course, &target, None, load.deadline);
-    let share = Share::at(Shard::WHOLE, Arc::new(load), weather.seed);
+    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let mut control = Alone {
         start: Some(START),
         total: Interval::default(),

@@ -11,7 +11,7 @@ use crate::metrics::CONTENT_TYPE;
 
 const MAX_HEAD: usize = 16 * 1024;
 /// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
-const BEARER: &str = "bearer";
+const BEARER_SUBPROTOCOL: &str = "bearer";
 
 /// A request's head.
 pub(super) struct Request {
@@ -105,7 +105,7 @@ impl Upgrade {
             ("Sec-WebSocket-Accept", &*self.accept),
         ];
         if self.bearer {
-            fields.push(("Sec-WebSocket-Protocol", BEARER));
+            fields.push(("Sec-WebSocket-Protocol", BEARER_SUBPROTOCOL));
         }
         if let Some(extension) = &extension {
             fields.push(("Sec-WebSocket-Extensions", extension));
@@ -212,7 +212,7 @@ impl Request {
                 .then_some(token.trim());
         }
         let mut offered = self.list("sec-websocket-protocol");
-        offered.find(|name| *name == BEARER)?;
+        offered.find(|name| *name == BEARER_SUBPROTOCOL)?;
         offered.next()
     }
 
@@ -236,7 +236,7 @@ impl Request {
             return Answer::refuse(400, "authorization", "more than one Authorization");
         }
         let offered = self.list("sec-websocket-protocol");
-        if offered.filter(|name| *name == BEARER).count() > 1 {
+        if offered.filter(|name| *name == BEARER_SUBPROTOCOL).count() > 1 {
             return Answer::refuse(400, "bearer", "the subprotocol bearer more than once");
         }
         // What follows would be a body to one, and frames to another.
@@ -262,7 +262,7 @@ impl Request {
         }
         Ok(Upgrade {
             accept: accept_key(key.as_bytes()),
-            bearer: self.has("sec-websocket-protocol", BEARER),
+            bearer: self.has("sec-websocket-protocol", BEARER_SUBPROTOCOL),
             deflate: if compression {
                 Deflate::agreed(self.list("sec-websocket-extensions"))
             } else {

@@ -40,7 +40,7 @@ use crate::bus::{BusError, Listening, Reached, Stamp, Standing, Way};
 const MAX_ANSWER_RATIO: usize = 16;
 const MIN_READ: usize = 256;
 /// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
-const LOST: u16 = 1006;
+const ABNORMAL_CLOSURE: u16 = 1006;
 
 /// A session whose client may be answered 101: it is subscribed already.
 pub(super) struct Admitted {
@@ -296,7 +296,7 @@ impl Socket {
 
     async fn lost(&mut self) -> u16 {
         self.stop().await;
-        LOST
+        ABNORMAL_CLOSURE
     }
 
     /// No frame is sent from here on: the next socket goes on from there.

@@ -26,7 +26,7 @@ thread_local! {
 }
 
 /// Plaintext that TLS takes before the socket does: a record's worth. Bytes.
-const RECORD: usize = 16 * 1024;
+const TLS_BUFFER_LIMIT: usize = 16 * 1024;
 
 pub(super) type Stream = Box<dyn Link>;
 
@@ -44,7 +44,7 @@ pub(super) async fn secure(
         return Ok(Box::new(tcp));
     };
     let mut stream = TlsAcceptor::from(Arc::clone(config)).accept(tcp).await?;
-    stream.get_mut().1.set_buffer_limit(Some(RECORD));
+    stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER_LIMIT));
     Ok(Box::new(stream))
 }
 

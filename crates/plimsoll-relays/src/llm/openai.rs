@@ -27,7 +27,7 @@ use super::run::{Running, jittered};
 use super::{Llm, Reason, whole_body};
 
 /// What the list of models has.
-const MODEL: &str = "plimsoll";
+const MODEL_ID: &str = "plimsoll";
 /// The longest answer that may be asked for. Tokens.
 const MAX_TOKENS: u64 = 1_000_000;
 /// Events that may wait for a client that reads slowly.
@@ -75,8 +75,9 @@ struct Answer {
 }
 
 pub(super) async fn models() -> Response {
-    let model =
-        json!({ "id": MODEL, "object": "model", "created": 1_700_000_000, "owned_by": MODEL });
+    let model = json!({
+        "id": MODEL_ID, "object": "model", "created": 1_700_000_000, "owned_by": MODEL_ID,
+    });
     Json(json!({ "object": "list", "data": [model] })).into_response()
 }
 

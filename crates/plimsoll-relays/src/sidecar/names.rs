@@ -19,7 +19,7 @@ use super::{SidecarError, count, start_thread};
 use crate::metrics::Counter;
 
 /// How often the thread looks whether it is to end.
-const NAP: Duration = Duration::from_millis(200);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// An upstream as it is written: an address with a port, or a name with one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -271,8 +271,8 @@ impl Names {
         let mut slept = Duration::ZERO;
         while !stop.load(Ordering::Relaxed) {
             let every = Duration::from_nanos(self.every.load(Ordering::Relaxed));
-            thread::sleep(NAP.min(every));
-            slept += NAP.min(every);
+            thread::sleep(STOP_POLL_INTERVAL.min(every));
+            slept += STOP_POLL_INTERVAL.min(every);
             if slept >= every {
                 slept = Duration::ZERO;
                 for route in self.routes() {

@@ -21,7 +21,7 @@ use super::names::Upstreams;
 use super::tls::{Identity, Settings};
 use crate::metrics::Latencies;
 
-const BACKLOG: u16 = 4096;
+const LISTEN_BACKLOG: u16 = 4096;
 
 /// The socket at which one worker accepts a route's connections.
 pub(super) struct Listener {
@@ -200,7 +200,7 @@ fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, 
             let listen = Listen {
                 address: wanted.clone(),
                 reuse_port: true,
-                backlog: BACKLOG,
+                backlog: LISTEN_BACKLOG,
                 ..Listen::default()
             };
             listen.open()?

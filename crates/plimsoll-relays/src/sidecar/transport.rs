@@ -7,7 +7,7 @@ use plimsoll_engine::tls::validity;
 use rustls::HandshakeKind;
 
 /// Buffers larger than this are given back when they are empty. Bytes.
-const KEPT: usize = 16 << 10;
+const MAX_KEPT_CAPACITY: usize = 16 << 10;
 
 /// What a read came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl Transport {
     /// Takes `taken` bytes off the input.
     pub(super) fn consume(&mut self, taken: usize) {
         self.input.drain(..taken);
-        if self.input.is_empty() && self.input.capacity() > KEPT {
+        if self.input.is_empty() && self.input.capacity() > MAX_KEPT_CAPACITY {
             self.input = Vec::new();
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
 
 fn clear(out: &mut Vec<u8>, written: &mut usize) {
     *written = 0;
-    if out.capacity() > KEPT {
+    if out.capacity() > MAX_KEPT_CAPACITY {
         *out = Vec::new();
     } else {
         out.clear();

@@ -47,7 +47,7 @@ use http2::Http2;
 use routes::RouteState;
 use troubles::Peer;
 
-const TICK: Duration = Duration::from_millis(100);
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
 /// Time that TCP and TLS may take together, on either side.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -57,7 +57,7 @@ const HIGH_WATER: usize = 1 << 20;
 const LOW_WATER: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
 /// Tokens of listening sockets; the rest is the route's place.
-const LISTENER: u64 = 1 << 63;
+const LISTENER_BIT: u64 = 1 << 63;
 
 /// What a connection is for.
 enum Role {
@@ -341,7 +341,7 @@ impl Worker {
     fn relay(&mut self) -> io::Result<()> {
         let mut events = Events::default();
         self.read_mail(self.shared.clock.now());
-        let mut next_tick = self.shared.clock.now() + TICK;
+        let mut next_tick = self.shared.clock.now() + TICK_INTERVAL;
         self.reload();
         let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
         let (mut drain_until, mut awake_until) = (None, Time::ZERO);
@@ -385,7 +385,7 @@ impl Worker {
             self.resume_held(now);
             self.flush_dirty(now);
             if now >= next_tick {
-                next_tick = now + TICK;
+                next_tick = now + TICK_INTERVAL;
                 if now >= next_reload {
                     next_reload = now + RELOAD_EVERY;
                     self.reload();

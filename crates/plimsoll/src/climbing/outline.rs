@@ -125,7 +125,7 @@ impl Outline {
     /// Metrics whose intervals hold together.
     pub(super) fn metrics(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.metrics().len());
-        turns::METRICS.len() + parts.sum::<usize>()
+        turns::COMPARED_METRICS.len() + parts.sum::<usize>()
     }
 }
 

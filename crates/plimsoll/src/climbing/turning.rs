@@ -7,7 +7,7 @@ use plimsoll_engine::Clock;
 use plimsoll_engine::awake::Awake;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::ladder::turns::{
-    self, CALLS, FEWEST_SITTINGS, LEFT_OUT, Measured, TurnsRecord,
+    self, DEFAULT_TURN_CALLS, FEWEST_SITTINGS, LEFT_OUT, Measured, TurnsRecord,
 };
 use plimsoll_model::ladder::{ALPHA, Gated, InTurns, Passage};
 use plimsoll_model::plan::Turns;
@@ -129,7 +129,7 @@ impl Turning {
                 ..Turning::default()
             }));
         }
-        let calls = wanted.unwrap_or(CALLS);
+        let calls = wanted.unwrap_or(DEFAULT_TURN_CALLS);
         if calls == 0 {
             return Err(Failure::usage(
                 "ladder.turn: turns of 0 calls measure nothing",
@@ -341,7 +341,7 @@ impl Climb<'_> {
 
     /// More turns could show nothing more that was asked for.
     fn is_decided(&self) -> bool {
-        let in_turns = |gated: &Gated| turns::METRICS.contains(&gated.gate.metric);
+        let in_turns = |gated: &Gated| turns::COMPARED_METRICS.contains(&gated.gate.metric);
         let gated = self.record.gated();
         let decided = gated
             .iter()

@@ -72,7 +72,7 @@ pub(crate) fn run(
     let server = server_of(plan.watch, &addresses);
     let memory = ServerMemory::before(server.as_ref());
     let (whole, clock, start) = match place {
-        Place::Alone => (Shard::WHOLE, Clock::new(), None),
+        Place::Alone => (Shard::WHOLE_RUN, Clock::new(), None),
         Place::Shard {
             shard,
             clock,

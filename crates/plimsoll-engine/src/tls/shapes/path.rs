@@ -10,8 +10,8 @@ use rustls::server::UnbufferedServerConnection;
 
 use super::super::handshake::End;
 use super::super::record::{
-    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER, Key, MAX_PLAINTEXT,
-    Rekey,
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_LENGTH, Key,
+    MAX_PLAINTEXT, Rekey,
 };
 use super::super::secrets::TrafficSecrets;
 use super::{Conversation, Shape, Speaker, client_text, server_text};
@@ -19,7 +19,7 @@ use super::{Conversation, Shape, Speaker, client_text, server_text};
 /// The largest read.
 const MAX_READ: usize = 128 * 1024;
 /// The choice that stands for the largest size, and for no meddling.
-const FULL: u16 = 31;
+const MAX_SIZE_CHOICE: u16 = 31;
 const FINISHED: u8 = 20;
 
 /// Where the shape of one direction comes from: numbers.
@@ -82,7 +82,7 @@ impl Sizes {
         let choice = choices.below(usize::MAX);
         // Now and then one that is as large as can be.
         match choice % 32 {
-            n if n == usize::from(FULL) => most,
+            n if n == usize::from(MAX_SIZE_CHOICE) => most,
             _ => 1 + choice % bound,
         }
     }
@@ -203,12 +203,12 @@ impl<'a> Direction<'a> {
             if kind == APPLICATION_DATA && !self.has_keys() {
                 break;
             }
-            let end = cut + HEADER + usize::from(u16::from_be_bytes([high, low]));
+            let end = cut + HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low]));
             let record = &mut bytes[cut..end];
             cut = end;
             match kind {
                 HANDSHAKE => {
-                    for piece in self.pieces(&record[HEADER..]) {
+                    for piece in self.pieces(&record[HEADER_LENGTH..]) {
                         self.meddle(&mut out, false);
                         plain(HANDSHAKE, [major, minor], piece, &mut out);
                     }

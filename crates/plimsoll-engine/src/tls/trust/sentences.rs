@@ -5,7 +5,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error, ExtendedKeyPurpose};
 
 use super::super::agreed::KeyKind;
-use super::super::key_kinds::USABLE;
+use super::super::key_kinds::USABLE_KEYS;
 use super::super::version_1::parse;
 
 /// The fewest bits of an RSA key that signatures are taken of.
@@ -69,7 +69,9 @@ fn unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
         "MD5" | "SHA-1" => format!(
             "\"{name}\" is signed with {algorithm}, which can be forged and is not taken: sign it anew with SHA-256"
         ),
-        _ => format!("\"{name}\" is signed with {algorithm}, which is not supported: {USABLE}"),
+        _ => {
+            format!("\"{name}\" is signed with {algorithm}, which is not supported: {USABLE_KEYS}")
+        }
     })
 }
 

@@ -23,7 +23,7 @@ const FEWEST_BLOCKS: usize = 20;
 const PAIRS_A_LAG: usize = 16;
 
 /// Resamples of a bootstrap: the tails of intervals that hold together are thin.
-const RESAMPLES: usize = 8_000;
+const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
 pub(super) fn p50(
     upper: &Measured,
@@ -179,7 +179,7 @@ pub(super) fn p99(
     }
     let difference = |times: &[u64]| upper.p99(times) - lower.p99(times);
     let shift = difference(&vec![1; blocks]);
-    let mut resampled: Vec<f64> = (0..RESAMPLES)
+    let mut resampled: Vec<f64> = (0..BOOTSTRAP_RESAMPLES)
         .map(|_| {
             let mut times = vec![0; blocks];
             for _ in 0..blocks {
@@ -189,11 +189,11 @@ pub(super) fn p99(
         })
         .collect();
     resampled.sort_by(f64::total_cmp);
-    let beyond = (RESAMPLES as f64 * alpha / 2.0) as usize;
+    let beyond = (BOOTSTRAP_RESAMPLES as f64 * alpha / 2.0) as usize;
     let found = Paired {
         shift,
         low: resampled[beyond].min(shift),
-        high: resampled[RESAMPLES - 1 - beyond].max(shift),
+        high: resampled[BOOTSTRAP_RESAMPLES - 1 - beyond].max(shift),
     };
     // One sitting alone has too few calls for its own: the jackknife has that of all but one (Efron and
     // Tibshirani, *An Introduction to the Bootstrap*, 11.5).

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{BUSY_RATIO, INTERVAL};
+use super::{BUSY_RATIO, INTERVAL_LENGTH};
 use crate::outcome::Blame;
 use crate::record::{StageRecord, Times};
 use crate::run::header::RunHeader;
@@ -21,7 +21,7 @@ pub struct Observed {
     pub busiest_ratio: f64,
     /// Intervals at least a quarter longer than asked.
     pub stalled_intervals: u64,
-    /// The length of the longest interval; asked for is [`INTERVAL`].
+    /// The length of the longest interval; asked for is [`INTERVAL_LENGTH`].
     pub longest_interval: Duration,
     /// The machine in all intervals together.
     pub machine: MachineUse,
@@ -51,7 +51,7 @@ impl Observed {
             self.machine.add(machine);
             self.watched += interval.length;
         }
-        if interval.length > INTERVAL + INTERVAL / 4 {
+        if interval.length > INTERVAL_LENGTH + INTERVAL_LENGTH / 4 {
             self.stalled_intervals += 1;
         }
         let counted = interval.stages.iter();
@@ -67,7 +67,7 @@ impl Observed {
             now.pacing.merge(&record.pacing);
         }
         // The last interval is often a few milliseconds, and a share of that means nothing.
-        if interval.length >= INTERVAL / 2 {
+        if interval.length >= INTERVAL_LENGTH / 2 {
             self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
             now.is_busy = interval.busiest_worker_ratio >= BUSY_RATIO;
         }

@@ -70,7 +70,7 @@ fn the_defaults_are_those_documented() {
             identity: None,
             server_name: None,
             suites: Suite::ALL.to_vec(),
-            groups: Group::DEFAULT.to_vec(),
+            groups: Group::DEFAULT_OFFER.to_vec(),
             resume: false,
             early_data: false,
             full: None,

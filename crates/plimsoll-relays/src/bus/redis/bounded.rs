@@ -39,7 +39,7 @@ struct Line {
     is_negative: bool,
 }
 
-const NEW: Line = Line {
+const EMPTY_LINE: Line = Line {
     kind: 0,
     length: 0,
     number: Some(0),
@@ -49,7 +49,7 @@ const NEW: Line = Line {
 impl Default for Replies {
     fn default() -> Replies {
         Replies {
-            line: NEW,
+            line: EMPTY_LINE,
             bulk: 0,
             values: 1,
             taken: 0,
@@ -110,7 +110,7 @@ impl Replies {
     }
 
     fn end_line(&mut self) -> Result<(), String> {
-        let line = std::mem::replace(&mut self.line, NEW);
+        let line = std::mem::replace(&mut self.line, EMPTY_LINE);
         let length = match line.is_negative {
             // Null, as RESP2 has it.
             true => Some(0),

@@ -31,7 +31,7 @@ use super::{
 use commands::Commands;
 use connection::{Failure, words_of};
 use connector::Connector;
-use subscriber::{PLAIN, SHARDED, Subscriber, Words};
+use subscriber::{PLAIN_COMMANDS, SHARDED_COMMANDS, Subscriber, Words};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const AFTER_CLOSE_SECONDS: i64 = 60;
@@ -92,9 +92,9 @@ impl Redis {
     pub(super) fn start(address: RedisAddress, options: RedisOptions) -> Arc<Redis> {
         let clustered = address.is_cluster();
         let words = if options.sharded || clustered {
-            &SHARDED
+            &SHARDED_COMMANDS
         } else {
-            &PLAIN
+            &PLAIN_COMMANDS
         };
         let connector = Connector::new(address.clone());
         let commands = Commands::new(Arc::clone(&connector));
@@ -160,7 +160,7 @@ impl Redis {
                 });
             }
         }
-        if std::ptr::eq(self.words, &PLAIN) {
+        if std::ptr::eq(self.words, &PLAIN_COMMANDS) {
             return Ok(());
         }
         let publish = self.words.publish;

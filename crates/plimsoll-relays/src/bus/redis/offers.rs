@@ -14,12 +14,12 @@ use super::{LEASE_SECONDS, Redis};
 use crate::bus::channels::{Listening, Sink};
 use crate::bus::{BusError, Reached};
 
-const CHANNEL: &str = "sessions:offers";
+const OFFERS_CHANNEL: &str = "sessions:offers";
 /// Others take what they are offered by then.
 const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
 const TAKEN_POLL: Duration = Duration::from_millis(20);
 /// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
-const TAKE: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
+const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
 
@@ -43,7 +43,7 @@ impl Redis {
     /// # Errors
     /// When the bus can't be reached.
     pub(crate) async fn hear_offers(&self, sink: Arc<dyn Sink>) -> Result<Listening, BusError> {
-        self.listen(CHANNEL, sink).await
+        self.listen(OFFERS_CHANNEL, sink).await
     }
 
     /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
@@ -69,7 +69,7 @@ impl Redis {
         let lock = self.name(session, "run");
         let set = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
         self.ask::<()>(session, [set]).await?;
-        if self.publish(CHANNEL, &text).await? > 0 {
+        if self.publish(OFFERS_CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + TAKEN_LIMIT;
             while Instant::now() < limit {
                 let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
@@ -90,7 +90,7 @@ impl Redis {
     /// When the bus can't be reached.
     pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
         let take = cmd("EVAL")
-            .arg(TAKE)
+            .arg(TAKE_SCRIPT)
             .arg(1)
             .arg(self.name(&offer.session, "run"))
             .arg(&offer.name)

@@ -117,7 +117,8 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
 }
 
 /// The certificates of each cluster that is connected to, by number.
-static KEPT: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> = LazyLock::new(Mutex::default);
+static CLUSTER_CERTIFICATES: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> =
+    LazyLock::new(Mutex::default);
 
 /// Certificates for the nodes of a cluster, kept for as long as this lives.
 ///
@@ -128,9 +129,11 @@ pub(super) struct NodeCertificates(i64);
 
 impl NodeCertificates {
     pub(super) fn keep(certificates: Option<TlsCertificates>) -> NodeCertificates {
-        static LAST: AtomicI64 = AtomicI64::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        static LAST_CLUSTER: AtomicI64 = AtomicI64::new(0);
+        let number = LAST_CLUSTER.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut kept = CLUSTER_CERTIFICATES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         kept.insert(number, certificates);
         NodeCertificates(number)
     }
@@ -143,7 +146,9 @@ impl NodeCertificates {
 
 impl Drop for NodeCertificates {
     fn drop(&mut self) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = CLUSTER_CERTIFICATES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         kept.remove(&self.0);
     }
 }
@@ -161,7 +166,9 @@ impl Connect for Node {
             let info = info.into_connection_info()?;
             let settings = info.redis_settings().clone();
             let kept = {
-                let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+                let kept = CLUSTER_CERTIFICATES
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 kept.get(&settings.db()).cloned()
             };
             let Some(certificates) = kept else {

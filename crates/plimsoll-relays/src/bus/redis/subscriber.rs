@@ -26,14 +26,14 @@ pub(super) struct Words {
     pub(super) count: &'static str,
 }
 
-pub(super) static PLAIN: Words = Words {
+pub(super) static PLAIN_COMMANDS: Words = Words {
     subscribe: "SUBSCRIBE",
     unsubscribe: "UNSUBSCRIBE",
     publish: "PUBLISH",
     count: "NUMSUB",
 };
 
-pub(super) static SHARDED: Words = Words {
+pub(super) static SHARDED_COMMANDS: Words = Words {
     subscribe: "SSUBSCRIBE",
     unsubscribe: "SUNSUBSCRIBE",
     publish: "SPUBLISH",

@@ -24,11 +24,11 @@ pub(crate) struct End {
 }
 
 /// No connection has this token.
-const NOBODY: u64 = u64::MAX;
+const NO_CONNECTION: u64 = u64::MAX;
 
 impl End {
     pub(crate) const NONE: End = End {
-        token: NOBODY,
+        token: NO_CONNECTION,
         stream: 0,
     };
 }

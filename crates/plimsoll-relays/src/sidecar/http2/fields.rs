@@ -16,7 +16,7 @@ use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
 use plimsoll_wire::http2::{MAX_HEADER_LIST, MessageCheck};
 
 /// Blocks remembered, on either side.
-const REMEMBERED: usize = 4;
+const MAX_REMEMBERED_BLOCKS: usize = 4;
 
 /// What the other side may keep in the table that we decode with. Bytes.
 const TABLE_SIZE: u32 = 4096;
@@ -26,7 +26,7 @@ const LONGEST_REMEMBERED: usize = 1024;
 
 /// Fields whose values differ from call to call, besides those of the protocol: they would push the
 /// others out of the peer's table.
-const CHANGING: [&[u8]; 6] = [
+const CHANGING_FIELDS: [&[u8]; 6] = [
     b"content-length",
     b"date",
     b"timestamp",
@@ -55,15 +55,15 @@ pub(crate) struct Verdict {
 }
 
 /// Added to the statuses of HTTP, so that they are none of the protocol's.
-const HTTP: u32 = 1000;
+const HTTP_CODE_OFFSET: u32 = 1000;
 
-const HEAD: usize = 9;
+const FIELD_HEAD_BYTES: usize = 9;
 
 impl Fields {
     pub(crate) fn iter(&self) -> impl Iterator<Item = Field<'_>> {
         let mut rest = &self.packed[..];
         std::iter::from_fn(move || {
-            let (head, after) = rest.split_first_chunk::<HEAD>()?;
+            let (head, after) = rest.split_first_chunk::<FIELD_HEAD_BYTES>()?;
             let [a, b, c, d, e, f, g, h, sensitive] = *head;
             let (name, after) = after.split_at(u32::from_le_bytes([a, b, c, d]) as usize);
             let (value, after) = after.split_at(u32::from_le_bytes([e, f, g, h]) as usize);
@@ -95,7 +95,7 @@ impl Fields {
     pub(crate) fn code(&self) -> Option<u32> {
         self.metadata.status().or_else(|| {
             let status = std::str::from_utf8(self.http_status()?).ok()?;
-            Some(HTTP + u32::from(status.parse::<u16>().ok()?))
+            Some(HTTP_CODE_OFFSET + u32::from(status.parse::<u16>().ok()?))
         })
     }
 
@@ -109,7 +109,7 @@ impl Fields {
     pub(crate) fn code_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
-            Some(code) => match code.checked_sub(HTTP) {
+            Some(code) => match code.checked_sub(HTTP_CODE_OFFSET) {
                 None => Streams::status_name(code),
                 Some(status) => status.to_string(),
             },
@@ -189,7 +189,7 @@ impl Fields {
 
 /// Remembers one more, and forgets the oldest of many.
 fn remember<T>(memo: &mut Vec<T>, thing: T) {
-    if memo.len() == REMEMBERED {
+    if memo.len() == MAX_REMEMBERED_BLOCKS {
         memo.remove(0);
     }
     memo.push(thing);
@@ -255,7 +255,7 @@ impl FieldWriter {
         }
         self.block.clear();
         let keep = |field: &Field<'_>| {
-            !CHANGING.contains(&field.name) && !Streams::CHANGING.contains(&field.name)
+            !CHANGING_FIELDS.contains(&field.name) && !Streams::CHANGING.contains(&field.name)
         };
         let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
         if changed {

@@ -7,7 +7,7 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End};
 use super::{Fields, Session};
 
 /// A buffer larger than this is given back when it is empty. Bytes.
-const KEPT: usize = 4 << 10;
+const MAX_KEPT_CAPACITY: usize = 4 << 10;
 
 /// Bounded by the stream's receive window on the side that it comes from.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ impl Queue {
             return went;
         }
         self.sent = 0;
-        if self.data.capacity() > KEPT {
+        if self.data.capacity() > MAX_KEPT_CAPACITY {
             self.data = Vec::new();
         } else {
             self.data.clear();

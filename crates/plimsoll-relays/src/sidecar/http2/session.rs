@@ -29,7 +29,7 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// The data of our PINGs.
-const BEAT: [u8; 8] = *b"sidecar\0";
+const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
 /// What a frame was for; `key` is the call's.
 #[derive(Debug)]
@@ -267,8 +267,8 @@ impl Session {
     }
 
     pub(crate) fn beat(&mut self, out: &mut Vec<u8>) {
-        write::head(out, BEAT.len(), kind::PING, 0, 0);
-        out.extend_from_slice(&BEAT);
+        write::head(out, PING_PAYLOAD.len(), kind::PING, 0, 0);
+        out.extend_from_slice(&PING_PAYLOAD);
         self.is_beating = true;
     }
 
@@ -338,7 +338,7 @@ impl Session {
                     last_stream, code, ..
                 } => Some(Event::GoAway { last_stream, code }),
                 Control::Pong(data) => {
-                    self.is_beating &= data != BEAT;
+                    self.is_beating &= data != PING_PAYLOAD;
                     None
                 }
                 Control::Acknowledged | Control::Nothing => None,

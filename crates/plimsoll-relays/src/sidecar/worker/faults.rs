@@ -13,7 +13,7 @@ use super::troubles::Peer;
 use super::{Connection, Frame, HIGH_WATER, Role, Taken, Worker};
 
 /// A frame that no upstream can take yet is tried again so soon.
-const RETRY: Duration = Duration::from_millis(5);
+const RETRY_DELAY: Duration = Duration::from_millis(5);
 
 /// What becomes of a call.
 pub(super) enum Fate {
@@ -121,7 +121,7 @@ impl Worker {
                 bytes: &late.bytes,
             };
             match worker.send_on(connection, &codec, frame, late.since, now) {
-                Ok(Taken::Held) => worker.delayed.push(now + RETRY, Waiting::Frame(late)),
+                Ok(Taken::Held) => worker.delayed.push(now + RETRY_DELAY, Waiting::Frame(late)),
                 Ok(taken) => {
                     connection.delayed -= late.bytes.len();
                     // It was counted as one that waits for an answer.

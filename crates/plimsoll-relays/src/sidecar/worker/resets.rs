@@ -14,7 +14,7 @@ use plimsoll_wire::http2::ErrorCode;
 const MAX_AT_ONCE: u32 = 10;
 
 /// An upstream that has sent nothing is given the next ones all the same.
-const SILENCE: Duration = Duration::from_secs(1);
+const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// What is to be reset on a connection upstream.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Resets {
 
     /// Takes note of when the upstream last sent something.
     pub(super) fn heard(&mut self, at: Time, now: Time) {
-        if at > self.last_sent || now >= self.last_sent + SILENCE {
+        if at > self.last_sent || now >= self.last_sent + MAX_SILENCE {
             self.sent = 0;
         }
     }

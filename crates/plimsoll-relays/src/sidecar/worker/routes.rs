@@ -14,7 +14,7 @@ use super::super::metrics::Statuses;
 use super::super::setup::{RouteSetup, Setup};
 use super::troubles::Troubles;
 use super::upstream::Endpoint;
-use super::{LISTENER, Role, Worker};
+use super::{LISTENER_BIT, Role, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
@@ -131,7 +131,7 @@ impl Worker {
                     reads: self.accepts,
                     writes: false,
                 };
-                let token = Token(LISTENER | place as u64);
+                let token = Token(LISTENER_BIT | place as u64);
                 let added = self.poller.add(&listener.socket, token, interest);
                 watched = watched.and(added);
             }

@@ -14,15 +14,15 @@ use super::super::count;
 use super::super::transport::{Got, Transport, tls_error};
 use super::http2::Http2;
 use super::troubles::{Peer, Trouble};
-use super::{Connection, LISTENER, LOW_WATER, Role, Worker};
+use super::{Connection, LISTENER_BIT, LOW_WATER, Role, Worker};
 
 const MAX_ACCEPTED: usize = 64;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: Ready, now: Time) {
         let Token(token) = event.token;
-        if token & LISTENER != 0 {
-            self.accept((token & !LISTENER) as usize, now);
+        if token & LISTENER_BIT != 0 {
+            self.accept((token & !LISTENER_BIT) as usize, now);
             return;
         }
         self.serving(token, now, |worker, connection| {
@@ -262,7 +262,7 @@ impl Worker {
             let Some(listener) = &state.setup.listener else {
                 continue;
             };
-            let (token, writes) = (Token(LISTENER | place as u64), false);
+            let (token, writes) = (Token(LISTENER_BIT | place as u64), false);
             let interest = Interest::State { reads, writes };
             let watched = match self.poller.change(&listener.socket, token, interest) {
                 // The system refused to watch it when its route was read.
@@ -427,7 +427,7 @@ mod tests {
             assert!(turn(&mut worker), "it has tried again");
         }
         // Descriptors are free again.
-        let token = Token(LISTENER);
+        let token = Token(LISTENER_BIT);
         let interest = Interest::State {
             reads: false,
             writes: false,

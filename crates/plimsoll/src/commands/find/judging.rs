@@ -8,13 +8,13 @@ use plimsoll_model::plan::{Metric, Objective, Plan};
 use plimsoll_model::record::Counts;
 use plimsoll_model::run::{Run, RunError, State};
 use plimsoll_model::search::{Growth, Verdict};
-use plimsoll_model::spec::DEADLINE;
+use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
 /// How long calls may take after the last arrival of a trial: those that are not done by
 /// then have missed every limit on time.
 pub(super) fn drain(plan: &Plan) -> Duration {
-    let bound = plan.load.drain.unwrap_or(DEADLINE);
+    let bound = plan.load.drain.unwrap_or(DEFAULT_DEADLINE);
     let longest = plan
         .objectives
         .iter()

@@ -127,10 +127,15 @@ fn message(text: &str) -> String {
 
 /// The file that says what a directory holds.
 fn record_of(dir: &Path) -> Option<PathBuf> {
-    [search::FILE, ladder::FILE, lanes::FILE, file::RUN]
-        .into_iter()
-        .map(|name| dir.join(name))
-        .find(|file| input::is_entry(file))
+    [
+        search::FILE_NAME,
+        ladder::FILE_NAME,
+        lanes::FILE_NAME,
+        file::RUN,
+    ]
+    .into_iter()
+    .map(|name| dir.join(name))
+    .find(|file| input::is_entry(file))
 }
 
 /// Every directory below `dir`, or itself, that holds a measurement. What is inside of one belongs to it.
