@@ -366,7 +366,7 @@ impl Driver for SocketDriver {
             ("sec-websocket-key", &*self.key),
         ];
         if shared.compression {
-            fields.push(("sec-websocket-extensions", Deflate::OFFER));
+            fields.push(("sec-websocket-extensions", Deflate::CLIENT_OFFER));
         }
         let subprotocols = shared.socket.subprotocols.join(", ");
         if !subprotocols.is_empty() {
@@ -472,7 +472,7 @@ impl Driver for SocketDriver {
         }
         if let Some(text) = closed {
             let normal = Violation {
-                code: code::NORMAL,
+                code: code::NORMAL_CLOSURE,
                 reason: "",
             };
             self.close(&normal, out);
@@ -528,7 +528,7 @@ impl Driver for SocketDriver {
     fn finish(&mut self, out: &mut Vec<u8>) {
         if matches!(self.state, State::Open | State::Welcoming(_)) {
             let normal = Violation {
-                code: code::NORMAL,
+                code: code::NORMAL_CLOSURE,
                 reason: "",
             };
             self.close(&normal, out);

@@ -370,7 +370,7 @@ impl Session {
         turn.count(count, 1);
         if self.socket == Socket::Open {
             let mask = self.random.mask();
-            let payload = close_payload(code::NORMAL, "");
+            let payload = close_payload(code::NORMAL_CLOSURE, "");
             put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
         }
         self.request = None;

@@ -48,7 +48,7 @@ impl Session {
             ("Authorization", &authorization),
         ];
         if options.call.compression {
-            fields.push(("Sec-WebSocket-Extensions", Deflate::OFFER));
+            fields.push(("Sec-WebSocket-Extensions", Deflate::CLIENT_OFFER));
         }
         let mut own = self.own_fields(now);
         own.retain(|(name, _)| name != "authorization");
@@ -206,7 +206,7 @@ impl Session {
 
 fn violation(reason: &'static str) -> Violation {
     Violation {
-        code: code::PROTOCOL,
+        code: code::PROTOCOL_ERROR,
         reason,
     }
 }
