@@ -367,9 +367,10 @@ impl BoltOptions {
 }
 
 impl Quick for BoltFlags {
-    const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
+    const TARGET_HELP: &str =
+        "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
     type Section = BoltOptions;
-    const TOOL: Option<&Tool> = Some(&Tool {
+    const FOREIGN_TOOL: Option<&Tool> = Some(&Tool {
         name: "sofaload",
         protocol: "sofarpc",
         numbered: &[("-D", "--duration", "s")],

@@ -188,7 +188,7 @@ impl Section for FetchOptions {
 }
 
 impl Quick for FetchFlags {
-    const TARGET: &str =
+    const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 

@@ -101,7 +101,7 @@ pub(crate) struct EchoFlags {
 }
 
 impl Question for ListFlags {
-    const NAME: &str = "list";
+    const COMMAND_NAME: &str = "list";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let schema = described(&self.link, &self.files, Inquiry::Services, asking)?;
@@ -113,7 +113,7 @@ impl Question for ListFlags {
 }
 
 impl Question for DescribeFlags {
-    const NAME: &str = "describe";
+    const COMMAND_NAME: &str = "describe";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let symbol = symbol_of(&self.what);
@@ -161,7 +161,7 @@ fn described(
 }
 
 impl Question for EchoFlags {
-    const NAME: &str = "echo";
+    const COMMAND_NAME: &str = "echo";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let check = EchoCheck {

@@ -218,7 +218,7 @@ fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
 }
 
 impl Quick for HoldFlags {
-    const TARGET: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
+    const TARGET_HELP: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
     type Section = HoldOptions;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HoldOptions, Usage> {

@@ -149,8 +149,8 @@ impl Api {
 
 impl Quick for LlmFlags {
     type Section = HttpSpec;
-    const NAME: &str = "llm";
-    const TARGET: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
+    const COMMAND_NAME: &str = "llm";
+    const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();

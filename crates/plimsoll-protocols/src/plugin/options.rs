@@ -203,7 +203,8 @@ impl PluginOptions {
 }
 
 impl Quick for PluginFlags {
-    const TARGET: &str = "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
+    const TARGET_HELP: &str =
+        "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {

@@ -51,7 +51,7 @@ struct Server {
 }
 
 impl Reference for PluginOptions {
-    const NAME: &str = "plugin";
+    const COMMAND_NAME: &str = "plugin";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {

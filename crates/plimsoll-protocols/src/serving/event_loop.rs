@@ -93,7 +93,7 @@ pub(crate) async fn serve<S: Service>(
             worker.run()
         };
         let thread = thread::Builder::new()
-            .name(S::NAME.to_owned())
+            .name(S::SERVICE_NAME.to_owned())
             .spawn(work)
             .map_err(ServeError::io("starting a worker thread"))?;
         threads.push(thread);
@@ -351,7 +351,7 @@ impl<S: Service> Worker<S> {
         let Some(connection) = live(&mut self.connections, event.token) else {
             return;
         };
-        fault::point(S::NAME);
+        fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
         match connection.turn(to, &self.service, &self.counters.handshakes) {
             Turn::Waiting => return,

@@ -29,7 +29,7 @@ const SUMMARY: &str = "_summary.json";
 const MAX_DETAILS: usize = 100;
 
 /// Files of session load tests, both ways.
-pub(super) const FILES: Files = Files {
+pub(super) const LOADTEST_FILES: Files = Files {
     about: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,

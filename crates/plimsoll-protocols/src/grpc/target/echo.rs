@@ -59,7 +59,7 @@ pub struct EchoOptions {
 }
 
 impl Reference for EchoOptions {
-    const NAME: &str = "echo";
+    const COMMAND_NAME: &str = "echo";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
