@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::units::Period;
 
-use super::check::{CASES, CaseResult, EchoCheck, run};
+use super::check::{CHECK_CASES, CaseResult, EchoCheck, run};
 use super::link::LinkFlags;
 use super::reflection::{self, Inquiry};
 use super::schema::Schema;
@@ -172,7 +172,7 @@ impl Question for EchoFlags {
         };
         let results = self.link.with_connection(asking, async |connection| {
             let mut results = Vec::new();
-            for case in CASES {
+            for case in CHECK_CASES {
                 results.push(run(&connection, case, &check).await);
             }
             results
