@@ -30,11 +30,11 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(whole) = whole {
         assert_eq!(split, Ok(whole));
     }
-    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, Offer::COMPRESSION) {
+    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, Offer::COMPRESSION_ONLY) {
         assert!(answer.size <= bytes.len());
         assert!(answer.problem.is_some() || answer.status == 101);
         // Not a byte less makes it whole.
-        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, Offer::COMPRESSION);
+        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, Offer::COMPRESSION_ONLY);
         assert!(!matches!(less, Ok(Some(_))));
     }
 });

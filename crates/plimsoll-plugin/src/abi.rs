@@ -8,7 +8,7 @@ use std::ffi::c_char;
 pub const VERSION: u32 = 1;
 
 /// The one symbol that a plugin exports.
-pub const SYMBOL: &str = "plimsoll_codec";
+pub const ENTRY_SYMBOL: &str = "plimsoll_codec";
 
 /// Results of functions: `PLIMSOLL_OK` and those after it.
 pub mod result {
@@ -119,7 +119,7 @@ pub struct Host {
     pub log: unsafe extern "C" fn(level: u32, text: *const c_char, length: u64),
 }
 
-/// The function behind [`SYMBOL`].
+/// The function behind [`ENTRY_SYMBOL`].
 pub type EntryFn = unsafe extern "C" fn(host: *const Host) -> *const Table;
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::unmade::{Unmade, Usage};
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(crate) trait Question: clap::Args {
     /// The command's name.
-    const NAME: &str;
+    const COMMAND_NAME: &str;
 
     /// # Errors
     /// Where a flag's value is wrong by itself, and when the server does not answer.
@@ -75,7 +75,7 @@ impl Ask {
     #[cfg(all(feature = "schema", feature = "targets"))]
     pub(crate) const fn of<Q: Question>() -> Ask {
         Ask {
-            name: Q::NAME,
+            name: Q::COMMAND_NAME,
             flags: Q::augment_args,
             ask: |typed, asking| {
                 let question = Q::from_arg_matches(typed).map_err(Usage::from)?;

@@ -20,7 +20,7 @@ struct Slot {
     state: State,
 }
 
-const FREE: Slot = Slot {
+const FREE_SLOT: Slot = Slot {
     id: 0,
     call: CallId(0),
     state: State::Free,
@@ -97,7 +97,7 @@ impl Calls {
     #[cold]
     fn grow(&mut self) {
         let length = (self.ring.len() * 2).max(4);
-        let old = std::mem::replace(&mut self.ring, vec![FREE; length].into());
+        let old = std::mem::replace(&mut self.ring, vec![FREE_SLOT; length].into());
         for slot in old {
             // Two that shared no place before share none now.
             let place = self.place(slot.id);

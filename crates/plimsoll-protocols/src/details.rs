@@ -3,7 +3,7 @@
 use plimsoll_model::Outcome;
 
 /// Texts of one outcome.
-const EACH: u64 = 3;
+const MAX_TEXTS_PER_OUTCOME: u64 = 3;
 
 /// How many were reported on a connection: two bits an outcome.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,7 +13,7 @@ impl Details {
     /// A text of this outcome would be reported.
     pub(crate) fn wants(&self, outcome: Outcome) -> bool {
         let (word, shift) = place_of(outcome);
-        self.0[word] >> shift & 3 < EACH
+        self.0[word] >> shift & 3 < MAX_TEXTS_PER_OUTCOME
     }
 
     /// Counts a text; false: it is not to be reported.

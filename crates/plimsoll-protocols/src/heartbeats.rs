@@ -4,7 +4,7 @@
 use plimsoll_model::Time;
 
 /// How long an answer may take. Nanoseconds.
-const WAIT: u64 = 1_000_000_000;
+const ANSWER_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Unanswered heartbeats after which the connection is given up.
 pub(crate) const MAX_MISSED: u8 = 3;
@@ -56,7 +56,7 @@ impl Heartbeats {
     /// One with this id was sent.
     pub(crate) fn sent(&mut self, id: u32, now: Time) {
         self.last_active = now;
-        self.beat = Some((id, now.plus_nanos(WAIT)));
+        self.beat = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
     }
 
     /// The answer to the one with this id has come.

@@ -95,7 +95,7 @@ pub trait Owned: Section {
     fn load<'a>(asked: Asked<'a>, call: &Self::Call) -> Result<Load<'a>, Unmade>;
 
     /// Files in which other tools have what it measures.
-    const FILES: Option<&'static Files> = None;
+    const FOREIGN_FILES: Option<&'static Files> = None;
 
     /// What is printed below the tables of a run of it; nothing where it is empty.
     fn below_tables(run: &Run) -> String {
@@ -125,19 +125,19 @@ pub trait Quick: Args {
     /// What is typed becomes this.
     type Section: Owned;
     /// The command's name.
-    const NAME: &str = <Self::Section as Section>::SCHEMES.section;
+    const COMMAND_NAME: &str = <Self::Section as Section>::SCHEMES.section;
     /// The help of the URL: its schemes, in words.
-    const TARGET: &str;
+    const TARGET_HELP: &str;
     /// What its servers can be asked instead of loading them.
-    const QUESTIONS: &[Ask] = &[];
+    const SERVER_QUESTIONS: &[Ask] = &[];
     /// Keys of the section that have flags of other names.
-    const KEYS: &[(&str, &str)] = &[];
+    const KEY_FLAGS: &[(&str, &str)] = &[];
     /// Variables of older scripts.
-    const ALIASES: &[Alias] = &[];
+    const VARIABLE_ALIASES: &[Alias] = &[];
     /// Words of other tools, and ours in their place.
-    const SYNONYMS: &[(&str, &str)] = &[];
+    const FLAG_SYNONYMS: &[(&str, &str)] = &[];
     /// The tool whose command lines it understands.
-    const TOOL: Option<&Tool> = None;
+    const FOREIGN_TOOL: Option<&Tool> = None;
 
     /// The section that was typed, where some flags are another name for what other sections have. With a
     /// ladder in `spec` its rungs are measured, and not one run.
@@ -169,7 +169,7 @@ impl Kind {
         Kind {
             protocol: const { &spec::Protocol::of::<P>() },
             load: load_of::<P>,
-            files: P::FILES,
+            files: P::FOREIGN_FILES,
             below_tables: P::below_tables,
             ask: P::ask,
             advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),
@@ -187,13 +187,13 @@ pub struct Entry {
     pub name: &'static str,
     /// The help of the URL.
     pub target: &'static str,
-    /// The form's [`Quick::QUESTIONS`].
+    /// The form's [`Quick::SERVER_QUESTIONS`].
     pub questions: &'static [Ask],
-    /// The form's [`Quick::ALIASES`].
+    /// The form's [`Quick::VARIABLE_ALIASES`].
     pub aliases: &'static [Alias],
-    /// The form's [`Quick::SYNONYMS`].
+    /// The form's [`Quick::FLAG_SYNONYMS`].
     pub synonyms: &'static [(&'static str, &'static str)],
-    /// The form's [`Quick::TOOL`].
+    /// The form's [`Quick::FOREIGN_TOOL`].
     pub tool: Option<&'static Tool>,
     /// The section's [`Section::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
@@ -206,13 +206,13 @@ pub struct Entry {
 impl Entry {
     pub(crate) const fn of<F: Quick>() -> Entry {
         Entry {
-            name: F::NAME,
-            target: F::TARGET,
-            questions: F::QUESTIONS,
-            keys: F::KEYS,
-            aliases: F::ALIASES,
-            synonyms: F::SYNONYMS,
-            tool: F::TOOL,
+            name: F::COMMAND_NAME,
+            target: F::TARGET_HELP,
+            questions: F::SERVER_QUESTIONS,
+            keys: F::KEY_FLAGS,
+            aliases: F::VARIABLE_ALIASES,
+            synonyms: F::FLAG_SYNONYMS,
+            tool: F::FOREIGN_TOOL,
             schedules_itself: F::Section::SCHEDULES_ITSELF,
             protocol: const { &spec::Protocol::of::<F::Section>() },
             flags: F::augment_args,

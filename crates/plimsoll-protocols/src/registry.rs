@@ -30,7 +30,7 @@ pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
 
 /// All protocols, in the order in which messages list them.
-static KINDS: [Kind; 7] = [
+static PROTOCOL_KINDS: [Kind; 7] = [
     Kind::of::<GrpcSpec>(),
     Kind::of::<HttpSpec>(),
     Kind::of::<SessionSection>(),
@@ -41,7 +41,7 @@ static KINDS: [Kind; 7] = [
 ];
 
 /// In the order of their commands in the help.
-pub static ENTRIES: [Entry; 9] = [
+pub static COMMAND_ENTRIES: [Entry; 9] = [
     Entry::of::<GrpcCommand>(),
     Entry::of::<BoltFlags>(),
     Entry::of::<HoldFlags>(),
@@ -55,7 +55,7 @@ pub static ENTRIES: [Entry; 9] = [
 
 /// The reference servers, in the order of their commands in the help.
 #[cfg(feature = "targets")]
-pub static SERVERS: [Server; 9] = [
+pub static REFERENCE_SERVERS: [Server; 9] = [
     Server::of::<crate::grpc::target::score::ScoreOptions>(),
     Server::of::<crate::grpc::target::orders::OrdersOptions>(),
     Server::of::<crate::grpc::target::echo::EchoOptions>(),
@@ -69,10 +69,10 @@ pub static SERVERS: [Server; 9] = [
 
 /// What a link is checked by: servers are asked for every kind of call.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub static CHECKS: [Ask; 1] = [Ask::of::<grpc::questions::EchoFlags>()];
+pub static LINK_CHECKS: [Ask; 1] = [Ask::of::<grpc::questions::EchoFlags>()];
 
 /// What relays carry, in the order in which messages list it.
-pub static RELAYED: [Relayed<Codec>; 4] = [
+pub static RELAYED_PROTOCOLS: [Relayed<Codec>; 4] = [
     Relayed {
         name: "bolt",
         carriage: Carriage::Frames {
@@ -99,12 +99,12 @@ pub static RELAYED: [Relayed<Codec>; 4] = [
 
 /// Makes plans know the protocols of this crate. To be called before the first plan is read.
 pub fn register() {
-    spec::register(KINDS.iter().map(|kind| kind.protocol));
+    spec::register(PROTOCOL_KINDS.iter().map(|kind| kind.protocol));
 }
 
 /// The keys of plans with the flags of commands that mean the same: `call.http.body` and `--data`.
 pub fn flags() -> impl Iterator<Item = (String, String)> {
-    ENTRIES.iter().flat_map(Entry::flags)
+    COMMAND_ENTRIES.iter().flat_map(Entry::flags)
 }
 
 /// A line of another tool as ours, without the program; `None`: it is none of a known tool. `words`: from the tool's
@@ -118,13 +118,13 @@ pub fn foreign(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
 
 /// Files of other tools that runs of a protocol are written as, or made of.
 pub fn files() -> impl Iterator<Item = &'static Files> {
-    KINDS.iter().filter_map(|kind| kind.files)
+    PROTOCOL_KINDS.iter().filter_map(|kind| kind.files)
 }
 
 /// What the protocol of `run` has printed below its tables.
 pub fn below_tables(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
-    let kind = KINDS
+    let kind = PROTOCOL_KINDS
         .iter()
         .find(|kind| Some(kind.protocol.schemes.section) == name);
     kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
@@ -135,19 +135,21 @@ pub fn below_tables(run: &Run) -> String {
 /// # Errors
 /// Where the protocol can't make the calls that the plan asks for, or has no way to a target.
 pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
-    KINDS.iter().find_map(|kind| (kind.load)(asked))
+    PROTOCOL_KINDS.iter().find_map(|kind| (kind.load)(asked))
 }
 
 /// Answers a protocol's question by asking the server of `spec`; why there was no way to it.
 pub fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
-    KINDS
+    PROTOCOL_KINDS
         .iter()
         .find_map(|kind| (kind.ask)(question, spec, proxy))
 }
 
 /// What to do where no connection of `plan` came up, as far as that is its protocol's ([`Owned::advice`]).
 pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
-    KINDS.iter().find_map(|kind| (kind.advice)(plan, outcome))
+    PROTOCOL_KINDS
+        .iter()
+        .find_map(|kind| (kind.advice)(plan, outcome))
 }
 
 /// The same for a server that was only asked: all of them are of one protocol.
@@ -157,12 +159,12 @@ pub fn advice_of_asked(outcome: Outcome) -> Option<&'static str> {
 
 /// A folder that the calls of a plan need.
 pub fn folder(call: &CallSpec) -> Option<Folder> {
-    KINDS.iter().find_map(|kind| (kind.folder)(call))
+    PROTOCOL_KINDS.iter().find_map(|kind| (kind.folder)(call))
 }
 
 /// Those of a target that is given by host and port alone.
 pub fn default_schemes() -> &'static Schemes {
-    KINDS[0].protocol.schemes
+    PROTOCOL_KINDS[0].protocol.schemes
 }
 
 /// The protocol whose calls relays carry as streams of HTTP/2.

@@ -15,16 +15,16 @@ use zstd::stream::raw::{DParameter, Decoder};
 use zstd::stream::zio::Writer;
 
 /// What a client that unpacks asks for.
-pub(crate) const ACCEPTED: &str = "gzip, deflate, br, zstd";
+pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
 /// Bytes given to a library at a time.
-const STEP: usize = 1024;
+const INPUT_CHUNK: usize = 1024;
 
 /// More than this out of one step is no packing, but an attack. Bytes.
 const MAX_PIECE: usize = 16 << 20;
 
 /// What is kept of the memory of a step for the next one. Bytes.
-const KEPT: usize = 64 << 10;
+const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// The largest window of zstd that a client has to have room for (RFC 9659). 2 to the power of it, in bytes.
 const MAX_ZSTD_WINDOW: u32 = 23;
@@ -323,7 +323,7 @@ impl Unpacker {
         };
         let mut inner = Vec::new();
         let mut unpacked = Ok(());
-        for step in data.chunks(STEP) {
+        for step in data.chunks(INPUT_CHUNK) {
             unpacked = outer.take(step, &mut |piece| inner.extend_from_slice(piece));
             unpacked = unpacked.and_then(|()| self.take_own(&inner, sink));
             if unpacked.is_err() {
@@ -338,7 +338,7 @@ impl Unpacker {
     /// Takes a part of what this coding was applied to.
     fn take_own(&mut self, data: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         self.begun |= !data.is_empty();
-        for step in data.chunks(STEP) {
+        for step in data.chunks(INPUT_CHUNK) {
             let taken = self.library.write(step);
             self.pass_on(taken, sink)?;
         }
@@ -375,7 +375,7 @@ impl Unpacker {
         if !piece.bytes.is_empty() {
             sink(&piece.bytes);
             piece.bytes.clear();
-            piece.bytes.shrink_to(KEPT);
+            piece.bytes.shrink_to(MAX_KEPT_BYTES);
         }
         result.map_err(UnpackError::Corrupt)
     }

@@ -11,11 +11,11 @@ use ppp::v2::{self, Command, Version};
 use ppp::{PartialResult, v1};
 
 /// How the text of version 1 begins.
-const TEXT: &[u8] = b"PROXY ";
+const TEXT_PREFIX: &[u8] = b"PROXY ";
 /// Bytes of the longest header of version 1, CR LF included (§2.1).
 const LONGEST_TEXT: usize = 107;
 /// Bytes that precede the addresses of version 2 (§2.2).
-const FIXED: usize = 16;
+const FIXED_HEADER_LEN: usize = 16;
 /// The longest header that is read, the extensions of version 2 included. Bytes.
 pub const MAX_HEADER: usize = 4096;
 
@@ -43,7 +43,7 @@ pub struct Header {
 /// Whether all of a connection's first bytes are those of a header.
 pub fn begins(bytes: &[u8]) -> bool {
     let is_prefix = |of: &[u8]| bytes.starts_with(of);
-    is_prefix(TEXT) || is_prefix(v2::PROTOCOL_PREFIX)
+    is_prefix(TEXT_PREFIX) || is_prefix(v2::PROTOCOL_PREFIX)
 }
 
 /// Reads the header that `bytes` begin with; `None`: more has to come, and all of `bytes` are the
@@ -55,7 +55,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
     if shorter(v2::PROTOCOL_PREFIX) {
         binary(bytes)
-    } else if shorter(TEXT) {
+    } else if shorter(TEXT_PREFIX) {
         text(bytes)
     } else {
         Err(ProxyError::Missing)
@@ -83,9 +83,9 @@ fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
 }
 
 fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
-    if let Some(fixed) = bytes.first_chunk::<FIXED>() {
+    if let Some(fixed) = bytes.first_chunk::<FIXED_HEADER_LEN>() {
         let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
-        let size = FIXED + rest;
+        let size = FIXED_HEADER_LEN + rest;
         if size > MAX_HEADER {
             return Err(ProxyError::TooLong(MAX_HEADER));
         }
@@ -185,10 +185,13 @@ mod tests {
             assert_eq!(parse(other), Err(ProxyError::Missing));
             assert!(!begins(other));
         }
-        let endless = [TEXT, &[b'a'; LONGEST_TEXT]].concat();
+        let endless = [TEXT_PREFIX, &[b'a'; LONGEST_TEXT]].concat();
         assert_eq!(parse(&endless), Err(ProxyError::TooLong(LONGEST_TEXT)));
         let long = version_2(1, 0x11, &[0; MAX_HEADER]);
-        assert_eq!(parse(&long[..FIXED]), Err(ProxyError::TooLong(MAX_HEADER)));
+        assert_eq!(
+            parse(&long[..FIXED_HEADER_LEN]),
+            Err(ProxyError::TooLong(MAX_HEADER))
+        );
         for wrong in [
             b"PROXY TCP4 203.0.113.700 10.0.0.1 5555 80\r\n".to_vec(),
             b"PROXY TCP4 203.0.113.7 10.0.0.1 5555\r\n".to_vec(),

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use plimsoll_model::input;
 use plimsoll_protocols::foreign::{Alias, Form, Web};
-use plimsoll_protocols::registry::{self, ENTRIES};
+use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::credentials::PlanCode;
 use crate::dotenv;
@@ -389,7 +389,7 @@ impl Refusal {
 
 /// The other names of a variable, for this command.
 fn known_aliases<'a>(variable: &'a str, command: &'a str) -> impl Iterator<Item = &'static Alias> {
-    let of_protocols = ENTRIES.iter().flat_map(|entry| entry.aliases);
+    let of_protocols = COMMAND_ENTRIES.iter().flat_map(|entry| entry.aliases);
     let is_steady = !NOT_STEADY.contains(&command);
     COMMON_ALIASES
         .iter()

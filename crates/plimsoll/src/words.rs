@@ -11,7 +11,7 @@ use std::path::Path;
 
 use plimsoll_model::spec::Schemes;
 use plimsoll_protocols::foreign::Tool;
-use plimsoll_protocols::registry::{self, ENTRIES};
+use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::console;
 use crate::failure::Failure;
@@ -46,7 +46,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
         return Ok(vec![program.clone(), command.clone(), "--help".into()]);
     }
     check_signs(&words)?;
-    let Some(entry) = ENTRIES.iter().find(|entry| entry.name == command) else {
+    let Some(entry) = COMMAND_ENTRIES.iter().find(|entry| entry.name == command) else {
         return Ok(numbered(live(words), None));
     };
     let synonym = |word: OsString| match entry.synonyms.iter().find(|(theirs, _)| word == *theirs) {
@@ -106,7 +106,7 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
     let lacks = |command: &str| texts.iter().all(|text| text != command);
     let first = texts.first().map_or("", |first| first);
     let tools = || {
-        let all = ENTRIES.iter();
+        let all = COMMAND_ENTRIES.iter();
         all.filter_map(|entry| Some((entry.name, entry.tool?)))
     };
     let of_tool = tools().find(|(_, tool)| tool.name == first);

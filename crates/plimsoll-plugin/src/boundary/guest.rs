@@ -76,16 +76,18 @@ impl Out<'_> {
 }
 
 /// The host that loaded this plugin. A plugin's copy of this crate is its own.
-static HOST: OnceLock<&'static Host> = OnceLock::new();
+static HOST_TABLE: OnceLock<&'static Host> = OnceLock::new();
 
 /// Whether messages of a [`level`] are wanted.
 pub fn wants(level: u32) -> bool {
-    HOST.get().is_some_and(|host| (host.wants)(level) != 0)
+    HOST_TABLE
+        .get()
+        .is_some_and(|host| (host.wants)(level) != 0)
 }
 
 /// Logs to the host.
 pub fn log(level: u32, text: &str) {
-    if let Some(host) = HOST.get() {
+    if let Some(host) = HOST_TABLE.get() {
         // SAFETY: the host's own function, called with a pointer and length of one string.
         unsafe { (host.log)(level, text.as_ptr().cast(), text.len() as u64) }
     }
@@ -130,7 +132,7 @@ pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
     let (version, size) = unsafe { ((*host).abi, (*host).size) };
     if version == abi::VERSION && size as usize >= size_of::<Host>() {
         // SAFETY: of this version and large enough, and it stays there.
-        let _ = HOST.set(unsafe { &*host });
+        let _ = HOST_TABLE.set(unsafe { &*host });
     }
     // With another version the host finds out from the table, and says so.
     table::<P>()

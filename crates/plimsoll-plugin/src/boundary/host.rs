@@ -68,7 +68,7 @@ pub(crate) struct Functions {
     make: abi::MakeFn,
 }
 
-static HOST: Host = Host {
+static HOST_TABLE: Host = Host {
     abi: abi::VERSION,
     size: size_of::<Host>() as u32,
     wants,
@@ -112,10 +112,10 @@ impl Functions {
         let library = library.map_err(|e| Problem::Load(reason(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and calls it the plugin's
         // promise.
-        let entry = unsafe { library.get::<EntryFn>(abi::SYMBOL.as_bytes()) };
+        let entry = unsafe { library.get::<EntryFn>(abi::ENTRY_SYMBOL.as_bytes()) };
         let entry: Symbol<EntryFn> = entry.map_err(|_| Problem::Symbol)?;
-        // SAFETY: the library is loaded, and `HOST` is static.
-        let table = unsafe { entry(&raw const HOST) };
+        // SAFETY: the library is loaded, and `HOST_TABLE` is static.
+        let table = unsafe { entry(&raw const HOST_TABLE) };
         mem::forget(library);
         // SAFETY: the plugin's promise: null, or a table that stays for the process's life.
         unsafe { Functions::read(table) }

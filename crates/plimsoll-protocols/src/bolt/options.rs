@@ -24,15 +24,16 @@ use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
 /// As SOFABolt's own clients have it.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Without a service or a class, what load tools for SOFARPC are commonly tried with: the
 /// echo of 1,098 characters, in a frame of 1.4 kB.
-const SERVICE: &str = "com.alipay.test.TestService:1.0";
-const METHOD: &str = "echoStr";
-const ECHOED: usize = 1098;
+const DEFAULT_SERVICE: &str = "com.alipay.test.TestService:1.0";
+const DEFAULT_METHOD: &str = "echoStr";
+const DEFAULT_ECHO_CHARS: usize = 1098;
 
-const VERSIONS: [(&str, Form); 3] = [("v1", Form::V1), ("v2", Form::V2), ("v2-crc", Form::V2_CRC)];
+const VERSION_NAMES: [(&str, Form); 3] =
+    [("v1", Form::V1), ("v2", Form::V2), ("v2-crc", Form::V2_CRC)];
 
 /// One kind of call over Bolt: a method of a service, or raw class and content.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -175,7 +176,7 @@ impl Section for BoltOptions {
         let form = match self.version.as_deref() {
             None => Form::V1,
             Some(typed) => {
-                let known = VERSIONS.iter().find(|(name, _)| *name == typed);
+                let known = VERSION_NAMES.iter().find(|(name, _)| *name == typed);
                 if known.is_none() {
                     problems.add(
                         "call.bolt.version",
@@ -210,14 +211,16 @@ impl Section for BoltOptions {
             timeout: self.timeout.map_or_else(|| spec.deadline(), Limit::length),
             oneway: self.oneway,
             in_flight: self.in_flight,
-            heartbeat: self.heartbeat.map_or(Some(HEARTBEAT), Limit::length),
+            heartbeat: self
+                .heartbeat
+                .map_or(Some(DEFAULT_HEARTBEAT), Limit::length),
             max_content: max_content as usize,
             ..typed
         })
     }
 
     fn filled_in(self, call: &BoltCall) -> BoltOptions {
-        let version = VERSIONS.iter().find(|(_, form)| *form == call.form);
+        let version = VERSION_NAMES.iter().find(|(_, form)| *form == call.form);
         BoltOptions {
             version: version.map(|(name, _)| (*name).to_owned()),
             timeout: Some(call.timeout.into()),
@@ -367,9 +370,10 @@ impl BoltOptions {
 }
 
 impl Quick for BoltFlags {
-    const TARGET: &str = "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
+    const TARGET_HELP: &str =
+        "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
     type Section = BoltOptions;
-    const TOOL: Option<&Tool> = Some(&Tool {
+    const FOREIGN_TOOL: Option<&Tool> = Some(&Tool {
         name: "sofaload",
         protocol: "sofarpc",
         numbered: &[("-D", "--duration", "s")],
@@ -387,10 +391,14 @@ impl Quick for BoltFlags {
             (json, None) => json,
         };
         if call.class.is_none() && call.service.is_none() && call.method.is_none() {
-            call.service = Some(SERVICE.to_owned());
-            call.method = Some(METHOD.to_owned());
+            call.service = Some(DEFAULT_SERVICE.to_owned());
+            call.method = Some(DEFAULT_METHOD.to_owned());
             if call.arguments.is_none() {
-                let text: String = "1234567890".chars().cycle().take(ECHOED).collect();
+                let text: String = "1234567890"
+                    .chars()
+                    .cycle()
+                    .take(DEFAULT_ECHO_CHARS)
+                    .collect();
                 call.arguments = Some(format!("[\"{text}\"]"));
             }
         }

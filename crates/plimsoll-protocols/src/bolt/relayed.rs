@@ -14,7 +14,7 @@ pub struct Codec(usize);
 
 /// A Java server answers all requests of a connection in the layout of its first one, so
 /// each layout has connections of its own.
-const LAYOUTS: usize = 3;
+const FRAME_LAYOUTS: usize = 3;
 
 /// Packs the revision of version 2, or 0, the switches, and the codec.
 #[inline]
@@ -48,7 +48,7 @@ impl FrameCodec for Codec {
     }
 
     fn layouts(&self) -> usize {
-        LAYOUTS
+        FRAME_LAYOUTS
     }
 
     #[inline]

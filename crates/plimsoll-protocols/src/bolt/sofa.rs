@@ -19,7 +19,7 @@ pub(super) fn described(name: &str, fields: &[&str]) -> Arc<Class> {
     })
 }
 
-static REQUEST: LazyLock<Arc<Class>> = LazyLock::new(|| {
+static REQUEST_DEFINITION: LazyLock<Arc<Class>> = LazyLock::new(|| {
     described(
         REQUEST_CLASS,
         &[
@@ -32,7 +32,7 @@ static REQUEST: LazyLock<Arc<Class>> = LazyLock::new(|| {
     )
 });
 
-static RESPONSE: LazyLock<Arc<Class>> = LazyLock::new(|| {
+static RESPONSE_DEFINITION: LazyLock<Arc<Class>> = LazyLock::new(|| {
     described(
         RESPONSE_CLASS,
         &["isError", "errorMsg", "appResponse", "responseProps"],
@@ -70,7 +70,7 @@ impl SofaCall {
     pub fn content(&self) -> Vec<u8> {
         let mut encoder = Encoder::default();
         encoder.value(&Value::Object {
-            class: Arc::clone(&REQUEST),
+            class: Arc::clone(&REQUEST_DEFINITION),
             fields: vec![
                 Value::Null,
                 self.method.as_str().into(),
@@ -154,7 +154,7 @@ pub fn failure(message: &str) -> Vec<u8> {
 
 fn response(is_error: bool, message: Value, value: Value) -> Vec<u8> {
     hessian::encode(&Value::Object {
-        class: Arc::clone(&RESPONSE),
+        class: Arc::clone(&RESPONSE_DEFINITION),
         fields: vec![Value::Bool(is_error), message, value, Value::Null],
     })
 }

@@ -21,11 +21,11 @@ const MAX_BYTES: u32 = u32::MAX;
 /// Bulk is read in larger pieces than else: fewer wake-ups.
 const READ_BUFFER: Size = Size(256 << 10);
 /// Closed loop, where nothing else is asked: enough to keep a server's core busy.
-const CLIENTS: u32 = 16;
+const DEFAULT_CLIENTS: u32 = 16;
 /// The first connections of a run that resumes have no ticket yet.
 const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
 /// Of the two modes in turn.
-const SLICE: Duration = Duration::from_secs(2);
+const SLICE_DURATION: Duration = Duration::from_secs(2);
 
 /// One file, fetched again and again.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ impl Section for FetchOptions {
 }
 
 impl Quick for FetchFlags {
-    const TARGET: &str =
+    const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 
@@ -219,7 +219,7 @@ impl Owned for FetchOptions {
 impl FetchOptions {
     /// What is asked for must be what a connection without a request can do.
     fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
-        const KEY: &str = "call.fetch.handshake_only";
+        const HANDSHAKE_KEY: &str = "call.fetch.handshake_only";
         let nothing_sent = "a handshake sends no request: leave one of the two out";
         let given = [
             ("path", path != "/"),
@@ -246,7 +246,7 @@ impl FetchOptions {
         let only_1_2 = tls.versions.as_deref() == Some(&["1.2".to_owned()]);
         if tls.resume == Some(true) && !only_1_2 {
             problems.add(
-                KEY,
+                HANDSHAKE_KEY,
                 "TLS 1.3 sends the tickets of resumed sessions after the handshake, when these connections have ended: fetch a small file, or offer TLS 1.2 alone",
             );
         }
@@ -284,7 +284,7 @@ fn apply_mode(mode: Option<Mode>, spec: &mut Spec) {
         load.reuse = Some("never".into());
     }
     if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
-        load.clients = Some(CLIENTS);
+        load.clients = Some(DEFAULT_CLIENTS);
     }
     if mode == Some(Mode::Resumed) {
         load.warmup = load.warmup.or(Some(RESUMED_WARMUP));
@@ -300,7 +300,7 @@ fn both(spec: &Spec) -> Result<LadderSpec, Usage> {
             help: "give --duration, and neither --calls nor --rate".to_owned(),
         });
     };
-    let rounds = duration.0.div_duration_f64(SLICE).ceil().max(1.0) as u32;
+    let rounds = duration.0.div_duration_f64(SLICE_DURATION).ceil().max(1.0) as u32;
     let modes = vec!["new".into(), "resumed".into()];
     Ok(LadderSpec {
         slice: Some(Period(duration.0 / rounds)),

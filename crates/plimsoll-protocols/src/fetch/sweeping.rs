@@ -5,7 +5,7 @@ use plimsoll_model::spec::Spec;
 use crate::owned::Usage;
 
 /// Help of the flag that names a server of the user's.
-pub const TARGET: &str = "A server of your own, instead of the one that the plan \
+pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \
     starts (https://HOST:PORT). It has to answer /bytes/N with N bytes";
 
 /// # Errors

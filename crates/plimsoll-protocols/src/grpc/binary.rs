@@ -49,7 +49,7 @@ struct BinaryTable {
     base64: Option<String>,
 }
 
-const RIGHT: &str = "a path, { file = \"PATH\" }, { delimited = \"PATH\" }, { base64 = \"TEXT\" }, or a list of them";
+const EXPECTED_SOURCE: &str = "a path, { file = \"PATH\" }, { delimited = \"PATH\" }, { base64 = \"TEXT\" }, or a list of them";
 
 impl Serialize for BinarySource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for BinarySource {
         impl<'de> Visitor<'de> for One {
             type Value = BinarySource;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(RIGHT)
+                f.write_str(EXPECTED_SOURCE)
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<BinarySource, E> {
                 Ok(BinarySource::File(path.into()))
@@ -85,7 +85,9 @@ impl<'de> Deserialize<'de> for BinarySource {
                 .flatten();
                 match (given.next(), given.next()) {
                     (Some(source), None) => Ok(source),
-                    _ => Err(de::Error::custom(format_args!("a source is {RIGHT}"))),
+                    _ => Err(de::Error::custom(format_args!(
+                        "a source is {EXPECTED_SOURCE}"
+                    ))),
                 }
             }
         }
@@ -99,7 +101,7 @@ impl<'de> Deserialize<'de> for BinarySpec {
         impl<'de> Visitor<'de> for Sources {
             type Value = BinarySpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(RIGHT)
+                f.write_str(EXPECTED_SOURCE)
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<BinarySpec, E> {
                 Ok(BinarySpec(vec![BinarySource::File(path.into())]))

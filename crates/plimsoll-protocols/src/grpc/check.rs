@@ -50,14 +50,14 @@ pub struct CaseResult {
 }
 
 /// The kinds of calls, in the order in which they are tried.
-pub const CASES: [&str; 4] = [
+pub const CHECK_CASES: [&str; 4] = [
     "UnaryEcho",
     "ServerStreamingEcho",
     "ClientStreamingEcho",
     "BidirectionalStreamingEcho",
 ];
 
-/// Tries `case`, one of [`CASES`].
+/// Tries `case`, one of [`CHECK_CASES`].
 pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck) -> CaseResult {
     let (sent, expected) = match case {
         "UnaryEcho" => (1, 1),

@@ -20,7 +20,7 @@ const MAX_LEVELS: usize = 100;
 /// A message larger than this is not kept to be recognised. Bytes.
 const MAX_KNOWN: usize = 1024;
 /// The shape of what is not known.
-const OPAQUE: usize = usize::MAX;
+const UNKNOWN_SHAPE: usize = usize::MAX;
 
 /// What a walk comes to next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,7 +175,7 @@ impl Walk {
                         }
                         let shape = match part() {
                             Some(Part::Message(shape)) => shape,
-                            _ => OPAQUE,
+                            _ => UNKNOWN_SHAPE,
                         };
                         self.levels.push(Level {
                             shape,
@@ -226,7 +226,7 @@ impl Walk {
 
     /// Takes a piece of a string.
     fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
-        const WRONG: &str = "a string that is not UTF-8";
+        const INVALID_UTF8: &str = "a string that is not UTF-8";
         while self.begun_len > 0
             && let [first, rest @ ..] = piece
         {
@@ -235,20 +235,20 @@ impl Walk {
             piece = rest;
             match std::str::from_utf8(&self.begun[..self.begun_len]) {
                 Ok(_) => self.begun_len = 0,
-                Err(e) if e.error_len().is_some() => return Err(WRONG),
+                Err(e) if e.error_len().is_some() => return Err(INVALID_UTF8),
                 Err(_) => {}
             }
         }
         if let Err(e) = std::str::from_utf8(piece) {
             let rest = &piece[e.valid_up_to()..];
             if e.error_len().is_some() {
-                return Err(WRONG);
+                return Err(INVALID_UTF8);
             }
             self.begun[..rest.len()].copy_from_slice(rest);
             self.begun_len = rest.len();
         }
         if is_last && self.begun_len > 0 {
-            Err(WRONG)
+            Err(INVALID_UTF8)
         } else {
             Ok(())
         }

@@ -8,7 +8,7 @@ use plimsoll_model::spec::{Problems, Surroundings};
 use super::binary::{BinarySource, BinarySpec};
 use super::call::BinaryMessage;
 
-const KEY: &str = "call.grpc.message_binary";
+const BINARY_KEY: &str = "call.grpc.message_binary";
 
 /// `None`: a problem with them is reported already.
 pub(super) fn binary(
@@ -26,13 +26,13 @@ pub(super) fn binary(
             }]),
             BinarySource::Delimited(_) => delimited(&name, &bytes),
         });
-        match problems.keep(KEY, found) {
+        match problems.keep(BINARY_KEY, found) {
             Some(mut found) => messages.append(&mut found),
             None => all_good = false,
         }
     }
     if all_good && messages.is_empty() {
-        problems.add(KEY, "no message: name at least one");
+        problems.add(BINARY_KEY, "no message: name at least one");
         return None;
     }
     all_good.then_some(messages)

@@ -19,7 +19,7 @@ use super::message::write_message;
 use super::rendered::{Rendered, Renderer};
 
 /// Fewer bytes than this are repeated, so that frames can be filled.
-const WORTHWHILE: usize = DEFAULT_MAX_FRAME as usize;
+const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME as usize;
 
 /// A stream's messages and its rules, made ready.
 #[derive(Debug)]
@@ -45,7 +45,9 @@ impl Script {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
         let mut made = 0;
-        while made < plan.count && (ends.len() < plan.messages.len() || bytes.len() < WORTHWHILE) {
+        while made < plan.count
+            && (ends.len() < plan.messages.len() || bytes.len() < MIN_SCRIPT_BYTES)
+        {
             for message in &plan.messages {
                 u32::try_from(message.len()).ok()?;
                 write_message(&mut bytes, compression, |out| {

@@ -65,10 +65,11 @@ pub struct GrpcCommand {
 
 impl Quick for GrpcCommand {
     type Section = GrpcSpec;
-    const TARGET: &str = "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
+    const TARGET_HELP: &str =
+        "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
     #[cfg(all(feature = "schema", feature = "targets"))]
-    const QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
-    const KEYS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
+    const SERVER_QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
+    const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;

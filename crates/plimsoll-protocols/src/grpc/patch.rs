@@ -188,12 +188,12 @@ impl Node {
                 out.extend_from_slice(&field.uuid(moment));
             }
             Node::Timestamp { tag } => {
-                const SECOND: u64 = 1_000_000_000;
+                const NANOS_PER_SECOND: u64 = 1_000_000_000;
                 out.extend_from_slice(tag.bytes());
                 framed(1, out, |out| {
                     for (tag, value) in [
-                        (1 << 3, moment.unix_ns / SECOND),
-                        (2 << 3, moment.unix_ns % SECOND),
+                        (1 << 3, moment.unix_ns / NANOS_PER_SECOND),
+                        (2 << 3, moment.unix_ns % NANOS_PER_SECOND),
                     ] {
                         if value != 0 {
                             out.push(tag);

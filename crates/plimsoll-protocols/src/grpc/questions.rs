@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::units::Period;
 
-use super::check::{CASES, CaseResult, EchoCheck, run};
+use super::check::{CHECK_CASES, CaseResult, EchoCheck, run};
 use super::link::LinkFlags;
 use super::reflection::{self, Inquiry};
 use super::schema::Schema;
@@ -101,7 +101,7 @@ pub(crate) struct EchoFlags {
 }
 
 impl Question for ListFlags {
-    const NAME: &str = "list";
+    const COMMAND_NAME: &str = "list";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let schema = described(&self.link, &self.files, Inquiry::Services, asking)?;
@@ -113,7 +113,7 @@ impl Question for ListFlags {
 }
 
 impl Question for DescribeFlags {
-    const NAME: &str = "describe";
+    const COMMAND_NAME: &str = "describe";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let symbol = symbol_of(&self.what);
@@ -161,7 +161,7 @@ fn described(
 }
 
 impl Question for EchoFlags {
-    const NAME: &str = "echo";
+    const COMMAND_NAME: &str = "echo";
 
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         let check = EchoCheck {
@@ -172,7 +172,7 @@ impl Question for EchoFlags {
         };
         let results = self.link.with_connection(asking, async |connection| {
             let mut results = Vec::new();
-            for case in CASES {
+            for case in CHECK_CASES {
                 results.push(run(&connection, case, &check).await);
             }
             results

@@ -90,7 +90,7 @@ impl ReflectionError {
     }
 }
 
-const ALIKE: &str = "does it answer every method alike?";
+const SAME_ANSWER_HINT: &str = "does it answer every method alike?";
 
 /// What a question is about, for people.
 fn what(wanted: &Wanted) -> String {
@@ -102,7 +102,7 @@ fn what(wanted: &Wanted) -> String {
 }
 
 /// The versions of reflection; their messages are the same.
-const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
+const REFLECTION_VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 
 /// Reflection of one server in one version.
 #[derive(Clone)]
@@ -154,7 +154,7 @@ impl Mirror {
         reply
             .and_then(|reply| reply.message_response)
             .ok_or_else(|| {
-                let problem = format!("an empty answer ({ALIKE})");
+                let problem = format!("an empty answer ({SAME_ANSWER_HINT})");
                 ReflectionError::Answer { what, problem }
             })
     }
@@ -166,7 +166,7 @@ impl Mirror {
         wanted: &Wanted,
     ) -> Result<(Mirror, MessageResponse), ReflectionError> {
         let mut failure = ReflectionError::Off;
-        for version in VERSIONS {
+        for version in REFLECTION_VERSIONS {
             let mirror = Mirror {
                 connection: connection.clone(),
                 version,
@@ -217,7 +217,7 @@ fn failure_of(what: String, status: Status) -> ReflectionError {
         Code::Unimplemented => ReflectionError::Off,
         // From tonic, which could not decode the answer: it is another message.
         Code::Internal if status.message().starts_with("failed to decode") => {
-            let problem = format!("{} ({ALIKE})", status.message());
+            let problem = format!("{} ({SAME_ANSWER_HINT})", status.message());
             ReflectionError::Answer { what, problem }
         }
         _ => ReflectionError::Refused {

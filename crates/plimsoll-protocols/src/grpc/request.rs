@@ -115,8 +115,8 @@ impl Prepared {
             }
         };
         // What gzip adds where there is nothing to gain is far below this.
-        const MOST: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
-        if most > MOST {
+        const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
+        if most > MAX_MESSAGE_BYTES {
             return Err(too_large(most));
         }
         let mut body = Vec::with_capacity(PREFIX_LEN + call.message.len());

@@ -80,7 +80,7 @@ pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
 }
 
 /// What names metadata may have.
-const METADATA: Names = Names {
+const METADATA_NAMES: Names = Names {
     key: "call.grpc.metadata",
     binary: true,
     check: check_name,
@@ -123,7 +123,12 @@ pub(super) fn metadata(
     surroundings: &dyn Surroundings,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems::default();
-    let metadata = problems.metadata(&METADATA, &call.metadata, Given::Nothing, surroundings);
+    let metadata = problems.metadata(
+        &METADATA_NAMES,
+        &call.metadata,
+        Given::Nothing,
+        surroundings,
+    );
     if problems.0.is_empty() {
         let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
         Ok(fields.of(0, 0))
@@ -257,8 +262,8 @@ fn grpc_call(
     one_description(problems, call);
     let rows = problems.rows(spec, surroundings);
     let given = Given::of(rows.as_ref(), spec);
-    let mut metadata = problems.metadata(&METADATA, &call.metadata, given, surroundings);
-    problems.traceparent(&METADATA, spec, &mut metadata);
+    let mut metadata = problems.metadata(&METADATA_NAMES, &call.metadata, given, surroundings);
+    problems.traceparent(&METADATA_NAMES, spec, &mut metadata);
     let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
     let max_message = if (1..=1 << 31).contains(&max_message) {
         max_message as usize

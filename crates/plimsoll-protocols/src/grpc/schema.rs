@@ -34,13 +34,13 @@ use error::nearest;
 pub use varying::Requests;
 
 /// The reference servers' own protos.
-const BUILTIN: [(&str, &str); 3] = [
+const BUILTIN_PROTOS: [(&str, &str); 3] = [
     ("score.proto", include_str!("../../proto/score.proto")),
     ("orders.proto", include_str!("../../proto/orders.proto")),
     ("echo.proto", include_str!("../../proto/echo.proto")),
 ];
 /// Names at least this like the one asked for are worth suggesting (0–1).
-const LIKENESS: f64 = 0.75;
+const MIN_LIKENESS: f64 = 0.75;
 /// Names that are less like it by more than this than the best one are left out.
 const LIKENESS_MARGIN: f64 = 0.08;
 
@@ -211,7 +211,7 @@ impl Schema {
     /// Never in practice: the protos are part of this program.
     pub fn builtin() -> Result<Schema, SchemaError> {
         let mut compiler = Compiler::with_file_resolver(Embedded);
-        for (name, _) in BUILTIN {
+        for (name, _) in BUILTIN_PROTOS {
             compiler.open_file(name).map_err(|e| proto_error(&e))?;
         }
         Ok(Schema::new(
@@ -327,7 +327,7 @@ struct Embedded;
 
 impl FileResolver for Embedded {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
-        match BUILTIN.iter().find(|(known, _)| *known == name) {
+        match BUILTIN_PROTOS.iter().find(|(known, _)| *known == name) {
             Some((_, source)) => File::from_source(name, source),
             None => Err(protox::Error::file_not_found(name)),
         }
@@ -374,7 +374,7 @@ fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String
             } else {
                 strsim::normalized_damerau_levenshtein(&lower, &wanted)
             };
-            (score >= LIKENESS || (score >= 0.5 && wanted.len() <= 8)).then_some((score, name))
+            (score >= MIN_LIKENESS || (score >= 0.5 && wanted.len() <= 8)).then_some((score, name))
         })
         .collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(b.1)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// `grpc-timeout`: at most eight digits and a unit, in the largest unit that loses
 /// nothing, else rounded up in the smallest that holds it.
 pub(super) fn timeout_value(deadline: Duration) -> String {
-    const UNITS: [(u128, char); 6] = [
+    const TIMEOUT_UNITS: [(u128, char); 6] = [
         (3_600_000_000_000, 'H'),
         (60_000_000_000, 'M'),
         (1_000_000_000, 'S'),
@@ -13,20 +13,20 @@ pub(super) fn timeout_value(deadline: Duration) -> String {
         (1_000, 'u'),
         (1, 'n'),
     ];
-    const MAX: u128 = 99_999_999;
+    const MAX_VALUE: u128 = 99_999_999;
     let nanos = deadline.as_nanos();
-    let exact = UNITS
+    let exact = TIMEOUT_UNITS
         .iter()
-        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX && nanos > 0);
+        .find(|(unit, _)| nanos.is_multiple_of(*unit) && nanos / unit <= MAX_VALUE && nanos > 0);
     let rounded = || {
-        UNITS
+        TIMEOUT_UNITS
             .iter()
             .rev()
-            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX)
+            .find(|(unit, _)| nanos.div_ceil(*unit) <= MAX_VALUE)
     };
     match exact.or_else(rounded) {
         Some((unit, letter)) => format!("{}{letter}", nanos.div_ceil(*unit)),
-        None => format!("{MAX}H"),
+        None => format!("{MAX_VALUE}H"),
     }
 }
 

@@ -16,10 +16,10 @@ use super::HoldProtocol;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 
 /// Below this the processes themselves outweigh what one connection holds.
-const CONNECTIONS: u32 = 1_000;
-const GREETING: Size = Size(16);
+const DEFAULT_CONNECTIONS: u32 = 1_000;
+const DEFAULT_GREETING: Size = Size(16);
 /// Not an empty line, which servers of lines need not answer.
-const MESSAGE: Size = Size(2);
+const DEFAULT_MESSAGE: Size = Size(2);
 /// What one TLS record holds (RFC 8446 §5.1): a connection at rest is about few bytes.
 const MAX_BYTES: u64 = 1 << 14;
 /// Connections a second that are tried out at the end: no great load for either end.
@@ -107,12 +107,16 @@ impl Section for HoldOptions {
     type Call = HoldCall;
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
-        load.connections.get_or_insert(CONNECTIONS);
+        load.connections.get_or_insert(DEFAULT_CONNECTIONS);
     }
 
     fn resolve(&self, _: &Spec, problems: &mut Problems, _: &dyn Surroundings) -> Option<HoldCall> {
-        let greeting = few(problems, "greeting", self.greeting.unwrap_or(GREETING));
-        let message = few(problems, "message", self.message.unwrap_or(MESSAGE));
+        let greeting = few(
+            problems,
+            "greeting",
+            self.greeting.unwrap_or(DEFAULT_GREETING),
+        );
+        let message = few(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
         Some(HoldCall {
             keepalive: self.keepalive.and_then(Limit::length),
             greeting: greeting?,
@@ -167,7 +171,7 @@ impl Section for HoldOptions {
                 return (None, Vec::new());
             }
         };
-        let connections = u64::from(load.connections.unwrap_or(CONNECTIONS));
+        let connections = u64::from(load.connections.unwrap_or(DEFAULT_CONNECTIONS));
         let stages = match self.keepalive {
             Some(Limit::After(Period(every))) if every.is_zero() || every > held => {
                 problems.add(
@@ -218,7 +222,7 @@ fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
 }
 
 impl Quick for HoldFlags {
-    const TARGET: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
+    const TARGET_HELP: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
     type Section = HoldOptions;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HoldOptions, Usage> {

@@ -10,12 +10,12 @@ use crate::bolt::Status;
 use crate::bolt::frame::{Command, Form, Frame, Kind, codec};
 
 /// The fixed part of a request of version 1.
-const HEAD: usize = 22;
+const REQUEST_HEAD_LEN: usize = 22;
 
 /// Reads a request of version 1, and returns its id.
 pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     loop {
-        let head = peer.take(HEAD)?;
+        let head = peer.take(REQUEST_HEAD_LEN)?;
         let be16 = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
         let be32 =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);

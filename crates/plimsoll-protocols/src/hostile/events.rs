@@ -69,20 +69,20 @@ fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
 }
 
 /// A head that is on its way.
-const STARTED: Step = Do(|p| p.play(&[Request, HEAD]));
+const BEGIN_ANSWER: Step = Do(|p| p.play(&[Request, HEAD]));
 
 /// The same, and a token.
-const STREAMING: Step = Do(|p| p.play(&[Request, HEAD, TOKEN]));
+const BEGIN_TOKENS: Step = Do(|p| p.play(&[Request, HEAD, TOKEN]));
 
 impl Behaviour {
     /// A head and this event, and then nothing more.
     const fn stalls(self, event: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([STARTED, Send(event), Wait]))
+        self.act(Act::Three([BEGIN_ANSWER, Send(event), Wait]))
     }
 
     /// A head, a token and this event, and then nothing more.
     const fn stalls_after_token(self, event: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([STREAMING, Send(event), Wait]))
+        self.act(Act::Three([BEGIN_TOKENS, Send(event), Wait]))
     }
 }
 

@@ -12,19 +12,19 @@ pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     peer.take_until(b"\r\n\r\n").map(|_| 0)
 }
 
-const OK: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+const GOOD_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 
 /// A good head, and less than it declares.
-const HALF: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+const HALF_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 
 /// The head of an answer in chunks.
-const CHUNKED: Step = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+const CHUNKED_HEAD: Step = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
 /// A chunk of 2^64 bytes.
 const OVER_2_64: Step = Send(b"10000000000000000\r\nhello\r\n");
 
 /// The chunk that is the last.
-const LAST: Step = Send(b"0\r\n");
+const LAST_CHUNK: Step = Send(b"0\r\n");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
@@ -51,7 +51,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, Reset]),
     Behaviour::new("http-drip", O::Ok)
         .about("a good answer, a byte a millisecond")
-        .script(&[Request, OK, Drip, Wait]),
+        .script(&[Request, GOOD_ANSWER, Drip, Wait]),
     // Not an answer.
     Behaviour::new("http-garbage", O::ProtocolError)
         .about("bytes that are no HTTP")
@@ -92,7 +92,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[
             Request,
             Send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-            OK,
+            GOOD_ANSWER,
             Wait,
         ]),
     Behaviour::new("http-101", O::ProtocolError)
@@ -107,13 +107,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Lengths.
     Behaviour::new("http-stall-in-body", O::DeadlineExceeded)
         .about("half a body, and then silence")
-        .script(&[Request, HALF, Wait]),
+        .script(&[Request, HALF_ANSWER, Wait]),
     Behaviour::new("http-close-in-body", O::BodyLength)
         .about("half a body, and closes")
-        .script(&[Request, HALF]),
+        .script(&[Request, HALF_ANSWER]),
     Behaviour::new("http-reset-in-body", O::Reset)
         .about("half a body, and RST")
-        .script(&[Request, HALF, Reset]),
+        .script(&[Request, HALF_ANSWER, Reset]),
     Behaviour::new("http-length-letters", O::BadAnswer)
         .about("a length of letters")
         .instead(b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello"),
@@ -146,10 +146,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .instead(b"HTTP/1.1 204 No Content\r\n\r\n"),
     Behaviour::new("http-two-answers", O::Ok)
         .about("two answers to one request")
-        .script(&[Request, OK, OK, Wait]),
+        .script(&[Request, GOOD_ANSWER, GOOD_ANSWER, Wait]),
     Behaviour::new("http-answer-unasked", O::Ok)
         .about("an answer at once, before the request can have come")
-        .script(&[OK, Wait]),
+        .script(&[GOOD_ANSWER, Wait]),
     // Chunks.
     Behaviour::new("http-coding", O::BadAnswer)
         .about("a transfer coding that nobody knows")
@@ -158,32 +158,42 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("chunks with extensions and trailers, a byte a millisecond")
         .script(&[
             Request,
-            CHUNKED,
+            CHUNKED_HEAD,
             Send(b"2;a=b\r\nhe\r\n3\r\nllo\r\n0\r\nX: y\r\n\r\n"),
             Drip,
             Wait,
         ]),
     Behaviour::new("http-chunk-letters", O::BadAnswer)
         .about("a chunk's size in letters")
-        .script(&[Request, CHUNKED, Send(b"five\r\nhello\r\n"), Wait]),
+        .script(&[Request, CHUNKED_HEAD, Send(b"five\r\nhello\r\n"), Wait]),
     Behaviour::new("http-chunk-huge", O::BadAnswer)
         .about("a chunk of 2^64 bytes")
-        .script(&[Request, CHUNKED, OVER_2_64, Wait]),
+        .script(&[Request, CHUNKED_HEAD, OVER_2_64, Wait]),
     Behaviour::new("http-chunk-no-end", O::BadAnswer)
         .about("more data where a chunk ends (RFC 9112 §7.1)")
-        .script(&[Request, CHUNKED, Send(b"5\r\nhelloworld"), Wait]),
+        .script(&[Request, CHUNKED_HEAD, Send(b"5\r\nhelloworld"), Wait]),
     Behaviour::new("http-chunk-close", O::BodyLength)
         .about("closes within a chunk")
-        .script(&[Request, CHUNKED, Send(b"5\r\nhe")]),
+        .script(&[Request, CHUNKED_HEAD, Send(b"5\r\nhe")]),
     Behaviour::new("http-chunk-extension-flood", O::BadAnswer)
         .about("a chunk's extension without end")
-        .script(&[Request, CHUNKED, Send(b"5;"), Flood(b"xxxxxxxxxxxxxxxx")]),
+        .script(&[
+            Request,
+            CHUNKED_HEAD,
+            Send(b"5;"),
+            Flood(b"xxxxxxxxxxxxxxxx"),
+        ]),
     Behaviour::new("http-trailer-flood", O::HeadTooLarge)
         .about("trailers without end")
-        .script(&[Request, CHUNKED, LAST, Flood(b"X-More: and more\r\n")]),
+        .script(&[
+            Request,
+            CHUNKED_HEAD,
+            LAST_CHUNK,
+            Flood(b"X-More: and more\r\n"),
+        ]),
     Behaviour::new("http-body-flood", O::DeadlineExceeded)
         .about("a chunked body without end")
-        .script(&[Request, CHUNKED, Flood(b"5\r\nhello\r\n")]),
+        .script(&[Request, CHUNKED_HEAD, Flood(b"5\r\nhello\r\n")]),
     // Statuses.
     Behaviour::new("http-404", O::coded("HTTP_404"))
         .about("404 with a page")

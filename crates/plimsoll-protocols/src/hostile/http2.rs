@@ -13,10 +13,10 @@ use plimsoll_wire::http2::{End, ErrorCode as Code, flags, kind, setting};
 
 use super::peer::Peer;
 use super::script::{Act, Behaviour, Frames, Step, Step::*};
-pub(super) use fields::FIELDS;
+pub(super) use fields::FIELD_BEHAVIOURS;
 
 /// `score.ScoreResponse { score: 1.0 }` with gRPC's prefix.
-const MESSAGE: &[u8] = &[0, 0, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
+const SCORE_MESSAGE: &[u8] = &[0, 0, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
 /// The client's preface.
 const PREFACE: Step = Do(|p| p.take(24).map(drop));
@@ -53,19 +53,19 @@ fn headers(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)], end: End) {
     write::header_block(out, stream, &block, end);
 }
 
-const HEAD: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
-const OK: (&str, &str) = ("grpc-status", "0");
+const ANSWER_HEAD: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
+const STATUS_OK: (&str, &str) = ("grpc-status", "0");
 
 fn head(out: &mut Vec<u8>, stream: u32) {
-    headers(out, stream, &HEAD, End(false));
+    headers(out, stream, &ANSWER_HEAD, End(false));
 }
 
 fn data(out: &mut Vec<u8>, stream: u32) {
-    write::data(out, stream, MESSAGE, End(false));
+    write::data(out, stream, SCORE_MESSAGE, End(false));
 }
 
 fn trailers(out: &mut Vec<u8>, stream: u32) {
-    ends(out, stream, &[OK]);
+    ends(out, stream, &[STATUS_OK]);
 }
 
 fn answer(out: &mut Vec<u8>, stream: u32) {
@@ -77,7 +77,7 @@ fn answer(out: &mut Vec<u8>, stream: u32) {
 /// A head, and half a message.
 fn half(out: &mut Vec<u8>, stream: u32) {
     head(out, stream);
-    write::data(out, stream, &MESSAGE[..8], End(false));
+    write::data(out, stream, &SCORE_MESSAGE[..8], End(false));
 }
 
 /// These fields, and the stream's end.
@@ -87,7 +87,7 @@ fn ends(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
 
 /// An answer that is trailers alone.
 fn status(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
-    ends(out, stream, &[&HEAD, fields].concat());
+    ends(out, stream, &[&ANSWER_HEAD, fields].concat());
 }
 
 /// Such an answer with a status and a message in words.
@@ -103,7 +103,7 @@ fn message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
 
 /// The same with more fields in its head.
 fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[u8]) {
-    headers(out, stream, &[&HEAD, more].concat(), End(false));
+    headers(out, stream, &[&ANSWER_HEAD, more].concat(), End(false));
     for piece in bytes.chunks(16_384) {
         write::data(out, stream, piece, End(false));
     }
@@ -178,7 +178,7 @@ impl Behaviour {
     }
 }
 
-const STATUS: O = O::coded("HTTP_STATUS");
+const HTTP_STATUS: O = O::coded("HTTP_STATUS");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
@@ -456,17 +456,17 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("the stream ends with DATA: no status")
         .frames(|out, s| {
             head(out, s);
-            write::data(out, s, MESSAGE, End(true));
+            write::data(out, s, SCORE_MESSAGE, End(true));
         }),
     Behaviour::new("grpc-head-only", O::MissingStatus)
         .about("the stream ends with its head: no status")
-        .frames(|out, s| ends(out, s, &HEAD)),
+        .frames(|out, s| ends(out, s, &ANSWER_HEAD)),
     Behaviour::new("grpc-no-message", O::BadAnswer)
         .about("status OK and no message")
-        .frames(|out, s| status(out, s, &[OK])),
+        .frames(|out, s| status(out, s, &[STATUS_OK])),
     Behaviour::new("grpc-two-messages", O::BadAnswer)
         .about("two messages where one was asked for")
-        .frames(|out, s| message(out, s, &[MESSAGE, MESSAGE].concat())),
+        .frames(|out, s| message(out, s, &[SCORE_MESSAGE, SCORE_MESSAGE].concat())),
     Behaviour::new("grpc-status-unavailable", O::Unavailable)
         .about("status 14")
         .frames(|out, s| refused(out, s, "14", "over%20there")),
@@ -487,7 +487,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(|out, s| message(out, s, &[0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3])),
     Behaviour::new("grpc-message-cut", O::BadAnswer)
         .about("the stream ends within a message")
-        .frames(|out, s| message(out, s, &[&[0, 0, 0, 0, 100], &MESSAGE[5..]].concat())),
+        .frames(|out, s| message(out, s, &[&[0, 0, 0, 0, 100], &SCORE_MESSAGE[5..]].concat())),
     Behaviour::new("grpc-message-flag", O::BadAnswer)
         .about("a compression flag of 7")
         .frames(|out, s| message(out, s, &[7, 0, 0, 0, 1, 1])),
@@ -500,10 +500,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("grpc-message-no-protobuf", O::BadAnswer)
         .about("a message that is no protobuf")
         .frames(|out, s| message(out, s, &[0, 0, 0, 0, 4, 0x0a, 0xff, 0xff, 0xff])),
-    Behaviour::new("grpc-http-503", STATUS)
+    Behaviour::new("grpc-http-503", HTTP_STATUS)
         .about("HTTP status 503")
         .frames(|out, s| ends(out, s, &[(":status", "503"), ("content-type", "text/html")])),
-    Behaviour::new("grpc-http-302", STATUS)
+    Behaviour::new("grpc-http-302", HTTP_STATUS)
         .about("a redirect")
         .frames(|out, s| ends(out, s, &[(":status", "302"), ("location", "/elsewhere")])),
     Behaviour::new("grpc-html", O::BadAnswer)

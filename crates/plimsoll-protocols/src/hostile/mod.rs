@@ -77,7 +77,7 @@ impl Wire {
 
     fn behaviours(self) -> impl Iterator<Item = &'static Behaviour> {
         let (some, more): (&[Behaviour], &[Behaviour]) = match self {
-            Wire::Http2 => (http2::BEHAVIOURS, http2::FIELDS),
+            Wire::Http2 => (http2::BEHAVIOURS, http2::FIELD_BEHAVIOURS),
             Wire::Http1 => (http1::BEHAVIOURS, &[]),
             Wire::Events => (events::BEHAVIOURS, &[]),
             Wire::WebSocket => (websocket::BEHAVIOURS, &[]),

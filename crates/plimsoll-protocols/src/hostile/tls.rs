@@ -85,15 +85,15 @@ fn retries(peer: &mut Peer, extensions: &[&[u8]]) -> io::Result<()> {
 
 const HALF_HELLO: Step = Do(|p| {
     let client = hello(p)?;
-    let message = server_hello(&client, 0x1301, &VERSIONS);
+    let message = server_hello(&client, 0x1301, &SUPPORTED_VERSIONS);
     p.write(|out| record(out, 22, &message[..message.len() / 2]))
 });
 
 /// `supported_versions` with TLS 1.3, as every ServerHello of it has.
-const VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
+const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 
 /// The same and a cookie, which makes a retry legal, but not a second one.
-const COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
+const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
 /// A good handshake and the request behind it.
 const REQUEST: Step = Do(|p| {
@@ -102,7 +102,7 @@ const REQUEST: Step = Do(|p| {
 });
 
 /// The same, and an answer's head with less of a body than it declares.
-const HALF: Step = Do(|p| {
+const HALF_ANSWER: Step = Do(|p| {
     p.play(&[REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
 });
@@ -185,16 +185,19 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Do(|p| replies(p, 0xc02f, &[])), Wait]),
     Behaviour::new("tls-suite-unasked", O::TlsFailed)
         .about("a suite that was not offered (§4.1.3)")
-        .script(&[Do(|p| replies(p, 0x1305, &VERSIONS)), Wait]),
+        .script(&[Do(|p| replies(p, 0x1305, &SUPPORTED_VERSIONS)), Wait]),
     Behaviour::new("tls-no-key-share", O::TlsFailed)
         .about("a ServerHello without a key share (§4.1.3)")
-        .script(&[Do(|p| replies(p, 0x1301, &VERSIONS)), Wait]),
+        .script(&[Do(|p| replies(p, 0x1301, &SUPPORTED_VERSIONS)), Wait]),
     Behaviour::new("tls-retry-for-nothing", O::TlsFailed)
         .about("a HelloRetryRequest that changes nothing (§4.1.4)")
-        .script(&[Do(|p| retries(p, &[&VERSIONS])), Wait]),
+        .script(&[Do(|p| retries(p, &[&SUPPORTED_VERSIONS])), Wait]),
     Behaviour::new("tls-retry-twice", O::TlsFailed)
         .about("two HelloRetryRequests (§4.1.4)")
-        .script(&[Do(|p| retries(p, &[&COOKIE, &COOKIE])), Wait]),
+        .script(&[
+            Do(|p| retries(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
+            Wait,
+        ]),
     // Alerts.
     Behaviour::new("tls-alert-close", O::TlsFailed)
         .about("close_notify in answer to the ClientHello, and closes (§6.1)")
@@ -238,36 +241,44 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[REQUEST, Wait]),
     secured("tls-fin-in-body", O::Truncated)
         .about("ends the connection in the middle of a body, without close_notify")
-        .script(&[HALF]),
+        .script(&[HALF_ANSWER]),
     secured("tls-close-in-body", O::BodyLength)
         .about("close_notify in the middle of a body")
-        .script(&[HALF, CloseNotify]),
+        .script(&[HALF_ANSWER, CloseNotify]),
     secured("tls-close-in-body-open", O::BodyLength)
         .about("close_notify in the middle of a body, and leaves the connection open")
-        .script(&[HALF, CloseNotify, Wait]),
+        .script(&[HALF_ANSWER, CloseNotify, Wait]),
     secured("tls-reset-in-body", O::Reset)
         .about("RST in the middle of a body")
-        .script(&[HALF, Reset]),
+        .script(&[HALF_ANSWER, Reset]),
     secured("tls-plaintext-in-body", O::TlsFailed)
         .about("plaintext in the middle of a body")
         .script(&[
-            HALF,
+            HALF_ANSWER,
             Raw(|out, _| out.extend(b"and the rest in plaintext")),
             Wait,
         ]),
     secured("tls-bad-tag-in-body", O::TlsFailed)
         .about("a record that was tampered with")
-        .script(&[HALF, Raw(|out, _| record(out, 23, &[0x5a; 64])), Wait]),
+        .script(&[
+            HALF_ANSWER,
+            Raw(|out, _| record(out, 23, &[0x5a; 64])),
+            Wait,
+        ]),
     secured("tls-alert-in-body", O::TlsFailed)
         .about("an alert in plaintext in the middle of a body")
-        .script(&[HALF, Raw(|out, _| alert(out, 80)), Wait]),
+        .script(&[HALF_ANSWER, Raw(|out, _| alert(out, 80)), Wait]),
     secured("tls-record-long-in-body", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes in the middle of a body")
-        .script(&[HALF, Raw(|out, _| record(out, 23, &[0; 17_000])), Wait]),
+        .script(&[
+            HALF_ANSWER,
+            Raw(|out, _| record(out, 23, &[0; 17_000])),
+            Wait,
+        ]),
     secured("tls-cut-record", O::Truncated)
         .about("half a record, and ends the connection")
         .script(&[
-            HALF,
+            HALF_ANSWER,
             Raw(|out, _| {
                 record(out, 23, &[0x5a; 64]);
                 out.truncate(20);

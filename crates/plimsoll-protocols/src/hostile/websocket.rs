@@ -83,7 +83,8 @@ fn drips(peer: &mut Peer) -> io::Result<()> {
 }
 
 /// The end of a run that failed.
-const FAILED: &str = r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
+const FAILED_RUN: &str =
+    r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
 
 /// A token, and a close frame with this payload.
 fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
@@ -322,5 +323,5 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .stream(|p| streams(p, &[2, 1], 3)),
     Behaviour::new("ws-run-error", O::RunFailed)
         .about("a run that ends with an error")
-        .stream(|p| text(p, FAILED)),
+        .stream(|p| text(p, FAILED_RUN)),
 ];

@@ -23,7 +23,7 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
         Some("ndjson") => EventFormat::NdJson,
         Some(other) => {
             let Some(format) = envelopes::named(other) else {
-                let [web, connect] = envelopes::NAMES;
+                let [web, connect] = envelopes::FORMAT_NAMES;
                 problems.add(
                     "call.http.stream",
                     format!("`{other}` is unknown: use \"sse\", \"ndjson\", \"openai\", \"{web}\" or \"{connect}\""),
@@ -218,17 +218,17 @@ fn subprotocols(
     socket: &WebSocketSpec,
     surroundings: &dyn Surroundings,
 ) -> Vec<String> {
-    const KEY: &str = "call.http.websocket.subprotocol";
+    const SUBPROTOCOL_KEY: &str = "call.http.websocket.subprotocol";
     let mut names = Vec::new();
     for spec in socket.subprotocol.iter().flat_map(MetadataSpec::each) {
-        match problems.shared_value(KEY, spec, surroundings) {
+        match problems.shared_value(SUBPROTOCOL_KEY, spec, surroundings) {
             None => {}
             Some(SharedValue::Live(_)) => problems.add(
-                KEY,
+                SUBPROTOCOL_KEY,
                 "the same on all sockets, and no command prints it anew: write a name, or { env = \"NAME\" }",
             ),
             Some(SharedValue::Constant(typed)) => {
-                problems.refuse_fields(KEY, Some(&typed));
+                problems.refuse_fields(SUBPROTOCOL_KEY, Some(&typed));
                 // Commas divide the names, as in the header field.
                 names.extend(typed.split(',').map(|name| name.trim().to_owned()));
             }
@@ -241,7 +241,7 @@ fn subprotocols(
         .any(|name| name.is_empty() || !name.bytes().all(is_token))
     {
         problems.add(
-            KEY,
+            SUBPROTOCOL_KEY,
             "not the name of a subprotocol (RFC 6455, 4.1): use letters, digits and !#$%&'*+-.^_`|~",
         );
     }

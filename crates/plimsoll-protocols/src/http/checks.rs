@@ -13,9 +13,9 @@ use super::status::outcome_of;
 use crate::unpacking::Codings;
 
 /// A header field lacks, or has another value.
-const HEADER: Outcome = Outcome::coded("HTTP_HEADER");
+const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
 /// The body is not what the plan expects.
-pub(super) const BODY: Outcome = Outcome::coded("HTTP_BODY");
+pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
 /// Texts from the network that are shown to a person, at most. Bytes.
 const MAX_TEXT: usize = 200;
 
@@ -215,7 +215,7 @@ impl Checks {
 
     /// An answer without messages may have its end in its head.
     fn ended<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Outcome> {
-        let [status, _] = envelopes::FIELDS;
+        let [status, _] = envelopes::STATUS_FIELDS;
         let found = self.has_prefix.then(|| field(fields, status.as_bytes()))?;
         envelopes::status(found?)
     }
@@ -235,7 +235,7 @@ impl Checks {
         if self.headers.iter().all(has) {
             Outcome::Ok
         } else {
-            HEADER
+            HEADER_MISMATCH
         }
     }
 
@@ -252,7 +252,7 @@ impl Checks {
         if !reason.is_empty() {
             text = format!("{text} {}", printable(reason.as_bytes()));
         }
-        if outcome == HEADER {
+        if outcome == HEADER_MISMATCH {
             for (name, wanted) in &self.headers {
                 let of_name =
                     |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
@@ -266,7 +266,9 @@ impl Checks {
                 }
             }
         }
-        let ends = envelopes::FIELDS.into_iter().filter(|_| self.has_prefix);
+        let ends = envelopes::STATUS_FIELDS
+            .into_iter()
+            .filter(|_| self.has_prefix);
         let shown = ["location", "retry-after", "content-encoding"];
         for name in shown.into_iter().chain(ends) {
             if let Some(value) = value(name) {

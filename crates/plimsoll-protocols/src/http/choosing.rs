@@ -17,7 +17,7 @@ use super::driver::{Http1Driver, Http1Protocol};
 use super::multiplexed::{Http2Driver, Http2Protocol, Scheme};
 use super::request::HttpRequest;
 
-const H2: &[u8] = b"h2";
+const ALPN_H2: &[u8] = b"h2";
 
 /// Both versions, with the request prepared for either.
 #[derive(Clone, Debug)]
@@ -44,11 +44,11 @@ impl Protocol for HttpProtocol {
     }
 
     fn choice(&self) -> &'static [&'static [u8]] {
-        &[H2, b"http/1.1"]
+        &[ALPN_H2, b"http/1.1"]
     }
 
     fn chosen(&self, alpn: Option<&[u8]>) -> Option<&'static str> {
-        Some(if alpn == Some(H2) { "2" } else { "1.1" })
+        Some(if alpn == Some(ALPN_H2) { "2" } else { "1.1" })
     }
 
     fn clock_began(&self, unix_ns: u64) {
@@ -104,7 +104,7 @@ macro_rules! either {
 
 impl Driver for HttpDriver {
     fn agreed(&mut self, alpn: Option<&[u8]>) {
-        if alpn != Some(H2) {
+        if alpn != Some(ALPN_H2) {
             self.two = None;
         }
     }

@@ -8,7 +8,7 @@ use plimsoll_model::measure::Count;
 
 use super::any_shape;
 use super::call::{EventFormat, EventStream};
-use super::checks::{BODY, Checks, EVENT_STREAM, Reading, printable};
+use super::checks::{BODY_MISMATCH, Checks, EVENT_STREAM, Reading, printable};
 use super::envelopes;
 use super::events::{EventReader, EventsError, Kind, StreamEvent, begins_with_error};
 use super::missing::MAX_COMPARED;
@@ -21,7 +21,7 @@ const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 const BODY_LACKS_TEXT: &str = "the body does not hold the text that is expected";
 
 /// Of the body of an answer that failed, so much is shown. Bytes.
-const EXCERPT: usize = MAX_COMPARED;
+const MAX_EXCERPT: usize = MAX_COMPARED;
 
 /// See the module's text.
 #[derive(Debug, Default)]
@@ -309,9 +309,9 @@ impl Content {
             ended if ended.is_some() || held => match counts_tokens && !self.tokens.are_there() {
                 true => (Outcome::StreamShort, Some(self.why_no_token())),
                 false if held => (Outcome::Ok, None),
-                false => (BODY, Some(BODY_LACKS_TEXT.to_owned())),
+                false => (BODY_MISMATCH, Some(BODY_LACKS_TEXT.to_owned())),
             },
-            _ => (BODY, Some(BODY_LACKS_TEXT.to_owned())),
+            _ => (BODY_MISMATCH, Some(BODY_LACKS_TEXT.to_owned())),
         }
     }
 
@@ -325,7 +325,7 @@ impl Content {
 }
 
 fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
-    let room = EXCERPT.saturating_sub(excerpt.len()).min(data.len());
+    let room = MAX_EXCERPT.saturating_sub(excerpt.len()).min(data.len());
     excerpt.extend_from_slice(&data[..room]);
 }
 

@@ -29,10 +29,10 @@ use super::trace::HeadTracer;
 use crate::details::Details;
 
 /// The longest head that is remembered. Bytes.
-const MEMO: usize = 4096;
+const MAX_REMEMBERED_HEAD: usize = 4096;
 
 /// How long the rest of a body may take whose call is over. After that a new connection is quicker.
-pub(super) const REST: Duration = Duration::from_secs(1);
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 struct Shared {
@@ -197,7 +197,7 @@ impl Http1Driver {
         let (checks, memo) = (&self.shared.checks, &mut self.memo);
         let (taken, head) = self.heads.take(bytes, |head, bytes| {
             memo.clear();
-            if bytes.len() <= MEMO {
+            if bytes.len() <= MAX_REMEMBERED_HEAD {
                 memo.extend_from_slice(bytes);
             }
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
@@ -443,7 +443,7 @@ impl Driver for Http1Driver {
             // An error in the rest of a body does not concern a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
                 self.answered(head, events);
-                self.rest_until = Some(now + REST);
+                self.rest_until = Some(now + DRAIN_TIMEOUT);
             }
             bytes = &bytes[taken.map_err(|e| broken(&e))?..];
             if self.body.is_over() {

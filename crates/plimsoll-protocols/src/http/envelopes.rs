@@ -13,23 +13,23 @@ use super::call::{EventFormat, HttpCall};
 use super::payload::Payload;
 
 /// The formats' names in `stream` of a plan.
-pub(super) const NAMES: [&str; 2] = ["grpc-web", "connect"];
+pub(super) const FORMAT_NAMES: [&str; 2] = ["grpc-web", "connect"];
 
 /// Fields of an answer that report how its call ended, where it has no messages.
-pub(super) const FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
+pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 
 /// Bytes before a message.
-pub(super) const PREFIX: usize = 5;
+pub(super) const PREFIX_LEN: usize = 5;
 
 /// How long the message behind a prefix is. Bytes.
 pub(super) fn length(prefix: &[u8]) -> Option<usize> {
-    let length = prefix.get(1..PREFIX)?.first_chunk::<4>()?;
+    let length = prefix.get(1..PREFIX_LEN)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize)
 }
 
 /// The format of that name.
 pub(super) fn named(name: &str) -> Option<EventFormat> {
-    match NAMES.iter().position(|known| *known == name)? {
+    match FORMAT_NAMES.iter().position(|known| *known == name)? {
         0 => Some(EventFormat::Web),
         _ => Some(EventFormat::Connect),
     }

@@ -7,7 +7,7 @@
 use plimsoll_model::Outcome;
 
 use super::call::{EventFormat, EventMatch, EventStream};
-use super::envelopes::{self, PREFIX};
+use super::envelopes::{self, PREFIX_LEN};
 
 /// The largest event that is read. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
@@ -133,15 +133,15 @@ impl EventReader {
             if message.is_some_and(|length| length > MAX_EVENT) {
                 return Err(EventsError::TooLarge);
             }
-            let whole = PREFIX + message.unwrap_or(0);
+            let whole = PREFIX_LEN + message.unwrap_or(0);
             let lacks = (whole - self.line.len()).min(bytes.len());
             self.line.extend_from_slice(&bytes[..lacks]);
             bytes = &bytes[lacks..];
-            if envelopes::length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX)) {
+            if envelopes::length(&self.line) != Some(self.line.len().wrapping_sub(PREFIX_LEN)) {
                 continue;
             }
             let mut gathered = std::mem::take(&mut self.line);
-            let message = &gathered[PREFIX..];
+            let message = &gathered[PREFIX_LEN..];
             let kind = match gathered[0] & last != 0 {
                 false => Kind::Usual,
                 true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => Kind::Last,

@@ -38,12 +38,12 @@ pub struct HttpFlags {
 impl Quick for HttpFlags {
     type Section = HttpSpec;
     /// The flags by which curl and others choose the version.
-    const SYNONYMS: &[(&str, &str)] = &[
+    const FLAG_SYNONYMS: &[(&str, &str)] = &[
         ("--http1.1", "--http-version=1.1"),
         ("--http2", "--http-version=2"),
         ("--http2-prior-knowledge", "--http-version=2"),
     ];
-    const TARGET: &str =
+    const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {

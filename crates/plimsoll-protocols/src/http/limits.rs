@@ -36,31 +36,31 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
 
 /// Whether there is a stream to end, and time for it.
 pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
-    const KEY: &str = "call.http.stream_duration";
+    const DURATION_KEY: &str = "call.http.stream_duration";
     let Some(lasts) = call.stream_duration else {
         return;
     };
     if lasts.0.is_zero() {
         problems.add(
-            KEY,
+            DURATION_KEY,
             "0 ends every stream before it begins: use a time such as \"30s\"",
         );
     }
     if call.stream.is_none() && call.websocket.is_none() {
         problems.add(
-            KEY,
+            DURATION_KEY,
             "for answers without end: needs call.http.stream, such as \"sse\", or call.http.websocket",
         );
     }
     if call.frames().is_some() || call.conversation.is_some() {
         problems.add(
-            KEY,
+            DURATION_KEY,
             "the calls of a user end with their answers: leave it out",
         );
     }
     if spec.deadline().is_some_and(|deadline| deadline <= lasts.0) {
         problems.add(
-            KEY,
+            DURATION_KEY,
             format!("streams of {lasts} would run into their deadline: give a longer deadline, or \"none\""),
         );
     }

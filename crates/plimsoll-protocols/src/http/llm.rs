@@ -17,10 +17,10 @@ use crate::flags::{Bound, CredentialFlags, fields, goodput};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Of an open loop over HTTP/1.1: as many answers may stream at once.
-const CONNECTIONS: u32 = 100;
+const DEFAULT_CONNECTIONS: u32 = 100;
 /// For one answer: it streams for as long as there is text.
-const DEADLINE: Duration = Duration::from_secs(60);
-const PROMPT: &str = "What does the load line show?";
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+const DEFAULT_PROMPT: &str = "What does the load line show?";
 
 /// Put load on a language model behind OpenAI's API: every answer's first token, from when its request was due.
 #[derive(Debug, Args)]
@@ -149,8 +149,8 @@ impl Api {
 
 impl Quick for LlmFlags {
     type Section = HttpSpec;
-    const NAME: &str = "llm";
-    const TARGET: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
+    const COMMAND_NAME: &str = "llm";
+    const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
         let api = self.api.unwrap_or_default();
@@ -178,10 +178,12 @@ impl Quick for LlmFlags {
             ..HttpSpec::default()
         };
         let load = &mut spec.load;
-        load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
+        load.deadline = load
+            .deadline
+            .or(Some(Limit::After(Period(DEFAULT_DEADLINE))));
         let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
         if is_open && queues(load, self.http_version) {
-            load.connections = Some(CONNECTIONS);
+            load.connections = Some(DEFAULT_CONNECTIONS);
         }
         Ok(section)
     }
@@ -221,7 +223,7 @@ impl LlmFlags {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => text_of("--prompt", prompt)?,
             (None, Some(tokens)) => made(tokens),
-            (None, None) => PROMPT.to_owned(),
+            (None, None) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
         let system = system.map(|typed| text_of("--system", typed));
@@ -341,7 +343,7 @@ fn without_fields(text: &str) -> String {
 }
 
 /// Short words that common tokenizers have a token for each.
-const WORDS: [&str; 32] = [
+const FILLER_WORDS: [&str; 32] = [
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
     "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
     "case", "week", "company", "system", "program", "question", "work", "number", "night", "point",
@@ -356,7 +358,7 @@ fn made(tokens: u32) -> String {
         // A linear congruential generator (Numerical Recipes): the same text every time.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         text.push(' ');
-        text.push_str(WORDS[(state >> 27) as usize]);
+        text.push_str(FILLER_WORDS[(state >> 27) as usize]);
     }
     text
 }

@@ -4,7 +4,7 @@
 //! What a connection is is in [`crate::http2`], what an answer has to be in `checks` and `content`,
 //! as for HTTP/1.1; here is what a stream's frames mean for its call. Invariant: a call ends with
 //! its answer, or with the event that ends its stream; a stream whose call is over is open, and
-//! counts, until the server has ended it, or is reset after [`REST`].
+//! counts, until the server has ended it, or is reset after [`DRAIN_TIMEOUT`].
 //!
 //! In the steady state an answer's head is recognised by its bytes, and nothing is allocated.
 //!
@@ -27,7 +27,7 @@ use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::checks::{Checks, Reading};
 use super::content::Content;
 use super::conversation::GivesBodies;
-use super::driver::REST;
+use super::driver::DRAIN_TIMEOUT;
 use super::envelopes;
 use super::errors::{RAISED_BY, broken};
 use super::fields::FieldList;
@@ -317,7 +317,7 @@ impl Http2Driver {
             self.calls.done(stream, outcome, to.events);
             self.calls.forget(stream);
             stream.call = NO_CALL;
-            self.calls.rests.push_back((to.now + REST, id));
+            self.calls.rests.push_back((to.now + DRAIN_TIMEOUT, id));
         }
     }
 

@@ -3,7 +3,7 @@
 use plimsoll_model::spec::Names;
 
 /// Those of `[call.http.headers]`.
-pub(super) const FIELDS: Names = Names {
+pub(super) const HEADER_NAMES: Names = Names {
     key: "call.http.headers",
     binary: false,
     check: |name| match name {

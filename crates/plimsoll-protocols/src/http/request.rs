@@ -9,7 +9,7 @@ use plimsoll_wire::http1::put_request;
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
 use crate::unix_zero::UnixZero;
-use crate::unpacking::ACCEPTED;
+use crate::unpacking::ACCEPT_ENCODING;
 
 /// What a connection needs to know of the calls that it will carry.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(super) fn constant_fields<'a>(
         }
     }
     if call.compressed && !given("accept-encoding") {
-        fields.push(("accept-encoding", ACCEPTED));
+        fields.push(("accept-encoding", ACCEPT_ENCODING));
     }
     fields.extend(call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str())));
     let body_varies = call

@@ -23,7 +23,7 @@ use super::flags::queues;
 use super::limits::{
     check_scheme, check_stream_duration, expected, max_body, refuse_fields, required_headers,
 };
-use super::names::FIELDS;
+use super::names::HEADER_NAMES;
 use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
@@ -173,8 +173,8 @@ fn http_call(
     let before = problems.0.len();
     let rows = problems.rows(spec, surroundings);
     let given = Given::of(rows.as_ref(), spec);
-    let mut metadata = problems.metadata(&FIELDS, &call.headers, given, surroundings);
-    problems.traceparent(&FIELDS, spec, &mut metadata);
+    let mut metadata = problems.metadata(&HEADER_NAMES, &call.headers, given, surroundings);
+    problems.traceparent(&HEADER_NAMES, spec, &mut metadata);
     let mut slots = 0;
     let path = path_of_call(
         problems,

@@ -22,7 +22,7 @@ use plimsoll_wire::websocket::{
 };
 
 use super::call::{EventMatch, HttpCall, SocketCall, Welcome};
-use super::checks::{BODY, Checks, printable};
+use super::checks::{BODY_MISMATCH, Checks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
 use super::request::{FrameText, HttpRequest, Upgrade};
@@ -320,7 +320,7 @@ impl SocketDriver {
                     "the answer does not hold the text that is expected: {}",
                     printable(data)
                 );
-                self.end(BODY, Some(text), events);
+                self.end(BODY_MISMATCH, Some(text), events);
             }
         }
     }
@@ -366,7 +366,7 @@ impl Driver for SocketDriver {
             ("sec-websocket-key", &*self.key),
         ];
         if shared.compression {
-            fields.push(("sec-websocket-extensions", Deflate::OFFER));
+            fields.push(("sec-websocket-extensions", Deflate::CLIENT_OFFER));
         }
         let subprotocols = shared.socket.subprotocols.join(", ");
         if !subprotocols.is_empty() {
@@ -472,7 +472,7 @@ impl Driver for SocketDriver {
         }
         if let Some(text) = closed {
             let normal = Violation {
-                code: code::NORMAL,
+                code: code::NORMAL_CLOSURE,
                 reason: "",
             };
             self.close(&normal, out);
@@ -515,7 +515,7 @@ impl Driver for SocketDriver {
                 self.end(Outcome::Ok, None, events)
             } else {
                 let text = "no message holds the text that is expected".to_owned();
-                self.end(BODY, Some(text), events);
+                self.end(BODY_MISMATCH, Some(text), events);
             }
         }
     }
@@ -528,7 +528,7 @@ impl Driver for SocketDriver {
     fn finish(&mut self, out: &mut Vec<u8>) {
         if matches!(self.state, State::Open | State::Welcoming(_)) {
             let normal = Violation {
-                code: code::NORMAL,
+                code: code::NORMAL_CLOSURE,
                 reason: "",
             };
             self.close(&normal, out);

@@ -5,22 +5,22 @@ use std::sync::LazyLock;
 use plimsoll_model::Outcome;
 
 /// Statuses of the classes 2xx to 5xx (RFC 9110, 15).
-const FIRST: u16 = 200;
-const LAST: u16 = 599;
+const MIN_STATUS: u16 = 200;
+const MAX_STATUS: u16 = 599;
 
 /// What `status` is counted as: it has a code of its own, or that of its class. `retry_after`: the field's value, by which
 /// the answer says when to come again (RFC 9110, 10.2.3).
 pub(super) fn outcome_of(status: u16, retry_after: Option<&[u8]>) -> Outcome {
-    static KNOWN: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
-        (FIRST..=LAST)
+    static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
+        (MIN_STATUS..=MAX_STATUS)
             .map(|status| [false, true].map(|after| named(status, after)))
             .collect()
     });
     let known = match status {
-        FIRST..=LAST => status,
-        _ => LAST,
+        MIN_STATUS..=MAX_STATUS => status,
+        _ => MAX_STATUS,
     };
-    KNOWN[usize::from(known - FIRST)][usize::from(retry_after.is_some())]
+    STATUS_OUTCOMES[usize::from(known - MIN_STATUS)][usize::from(retry_after.is_some())]
 }
 
 fn named(status: u16, retry_after: bool) -> Outcome {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn status_maps_to_own_or_class_code() {
-        for status in FIRST..=LAST {
+        for status in MIN_STATUS..=MAX_STATUS {
             let code = outcome_of(status, None).code();
             let own = format!("HTTP_{status}");
             assert!(

@@ -6,7 +6,7 @@ use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, RequestHead, R
 use crate::traced::{Half, not};
 
 /// Of a head's bytes that are kept until it is whole, at most.
-const MOST: usize = 64 * 1024;
+const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Reads along with one connection, both ways, and never disturbs it.
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl Tracer for HeadTracer {
             }
             let mut space = FieldSpace::new();
             let (size, framing, line) = match direction {
-                Direction::Sent => match RequestHead::parse(rest, MOST, &mut space)? {
+                Direction::Sent => match RequestHead::parse(rest, MAX_HEAD_BYTES, &mut space)? {
                     None => return Ok(None),
                     Some(head) => {
                         let first = format!("{} {}", head.method, head.target);
@@ -77,7 +77,7 @@ impl Tracer for HeadTracer {
 
 /// Values may be secret: they are not shown but for a few fields.
 fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
-    const SHOWN: [&str; 8] = [
+    const SHOWN_FIELDS: [&str; 8] = [
         "content-length",
         "content-type",
         "content-encoding",
@@ -89,7 +89,7 @@ fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) ->
     ];
     fields.fold(first, |line, (name, value)| {
         let lower = name.to_ascii_lowercase();
-        if SHOWN.contains(&&*lower) {
+        if SHOWN_FIELDS.contains(&&*lower) {
             format!("{line}, {lower}: {}", super::checks::printable(value))
         } else {
             format!("{line}, {lower}")

@@ -19,18 +19,18 @@ pub(super) fn conversation(
     payload: Option<&mut Payload>,
     texts: &mut Texts<'_>,
 ) -> Option<Box<Conversation>> {
-    const KEY: &str = "call.http.conversation";
+    const CONVERSATION_KEY: &str = "call.http.conversation";
     let turns = match talk.turns {
         Some(turns @ 1..=MAX_CALLS) => turns,
         _ => {
             let text = format!("the turns of a conversation: use 1 to {MAX_CALLS}");
-            problems.add(format!("{KEY}.turns"), text);
+            problems.add(format!("{CONVERSATION_KEY}.turns"), text);
             return None;
         }
     };
     let mut follow_ups = Vec::new();
     for (nth, text) in talk.follow_ups.iter().flatten().enumerate() {
-        let key = format!("{KEY}.follow_ups.{nth}");
+        let key = format!("{CONVERSATION_KEY}.follow_ups.{nth}");
         let parsed = Template::parse(text, texts.slots, texts.rows);
         let template = problems.keep(&key, parsed)?;
         if has_message(&template) {
@@ -68,10 +68,10 @@ pub(super) fn script(
     frames: &[FrameSpec],
     texts: &mut Texts<'_>,
 ) -> Vec<FrameCall> {
-    const KEY: &str = "call.http.websocket.script";
+    const SCRIPT_KEY: &str = "call.http.websocket.script";
     let mut script: Vec<FrameCall> = Vec::new();
     for (nth, frame) in frames.iter().enumerate() {
-        let key = format!("{KEY}.{nth}");
+        let key = format!("{SCRIPT_KEY}.{nth}");
         let source = BodySource {
             key: &key,
             text: frame.body.as_ref(),
@@ -126,7 +126,7 @@ pub(super) fn script(
     }
     if script.last().is_some_and(|last| last.answer.is_none()) {
         problems.add(
-            KEY,
+            SCRIPT_KEY,
             "the last frame goes out with no other: it needs an answer, for a call ends with one",
         );
     }

@@ -104,8 +104,8 @@ pub struct WsFlags {
 
 impl Quick for WsFlags {
     type Section = HttpSpec;
-    const NAME: &str = "ws";
-    const TARGET: &str =
+    const COMMAND_NAME: &str = "ws";
+    const TARGET_HELP: &str =
         "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {

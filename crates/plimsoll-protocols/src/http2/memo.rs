@@ -7,7 +7,7 @@
 use plimsoll_engine::prefetch::prefetch;
 
 /// Blocks remembered.
-const BLOCKS: usize = 4;
+const REMEMBERED_BLOCKS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Remembered<T, const LEN: usize> {
@@ -20,7 +20,7 @@ struct Remembered<T, const LEN: usize> {
 struct Blocks<T, const LEN: usize> {
     /// How many were remembered; the next goes to this place, modulo their number.
     count: usize,
-    blocks: [Remembered<T, LEN>; BLOCKS],
+    blocks: [Remembered<T, LEN>; REMEMBERED_BLOCKS],
 }
 
 /// What the last blocks of at most `LEN` bytes meant; nothing on the heap until there is one.
@@ -87,10 +87,10 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         let memo = self.0.get_or_insert_with(|| {
             Box::new(Blocks {
                 count: 0,
-                blocks: [remembered; BLOCKS],
+                blocks: [remembered; REMEMBERED_BLOCKS],
             })
         });
-        memo.blocks[memo.count % BLOCKS] = remembered;
+        memo.blocks[memo.count % REMEMBERED_BLOCKS] = remembered;
         memo.count += 1;
     }
 

@@ -16,7 +16,7 @@ use crate::numbered::{Format, Numbered, Purpose};
 use crate::unmade::RequestError;
 
 /// The plugin failed, or returned what can't be.
-const FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
+const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 
 /// A plugin's protocol, with its call prepared.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl PluginProtocol {
         let outcome = match fault {
             Fault::TooLong { .. } => Outcome::MessageTooLarge,
             Fault::Malformed => Outcome::ProtocolError,
-            _ => FAILED,
+            _ => PLUGIN_FAILED,
         };
         ProtocolError {
             outcome,
@@ -109,7 +109,7 @@ impl Format for PluginProtocol {
 
     #[inline]
     fn request(&self, id: u32, _: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome> {
-        self.prepared.write(id, out).map_err(|_| FAILED)
+        self.prepared.write(id, out).map_err(|_| PLUGIN_FAILED)
     }
 
     #[inline]
@@ -177,7 +177,7 @@ impl Format for PluginProtocol {
         let codec = &self.prepared.codec;
         let made = codec.make(Make::Heartbeat, id.into(), 0, &[], out);
         made.map(drop).map_err(|fault| ProtocolError {
-            outcome: FAILED,
+            outcome: PLUGIN_FAILED,
             detail: format!("{}: no heartbeat: {fault}", codec.name()),
         })
     }

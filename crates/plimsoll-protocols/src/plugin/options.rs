@@ -15,7 +15,7 @@ use crate::alternatives::collide;
 use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
-const HEARTBEAT: Duration = Duration::from_secs(15);
+const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 const MAX_FRAME: Size = Size(16 << 20);
 
 /// One kind of call: a frame, or a payload that the plugin makes a frame around.
@@ -153,7 +153,9 @@ impl Section for PluginOptions {
             protocol,
             frame,
             in_flight: self.in_flight,
-            heartbeat: self.heartbeat.map_or(Some(HEARTBEAT), Limit::length),
+            heartbeat: self
+                .heartbeat
+                .map_or(Some(DEFAULT_HEARTBEAT), Limit::length),
             max_frame: max_frame as usize,
         })
     }
@@ -203,7 +205,8 @@ impl PluginOptions {
 }
 
 impl Quick for PluginFlags {
-    const TARGET: &str = "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
+    const TARGET_HELP: &str =
+        "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
     fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {

@@ -20,7 +20,7 @@ use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 const READ_AT_ONCE: usize = 64 << 10;
 /// Buffers larger than this are given back when they are empty. Bytes.
-const KEPT: usize = 256 << 10;
+const MAX_KEPT_BYTES: usize = 256 << 10;
 
 /// The protocol of a codec plugin: each request is answered with its own payload.
 #[derive(Args, Clone, Debug)]
@@ -51,7 +51,7 @@ struct Server {
 }
 
 impl Reference for PluginOptions {
-    const NAME: &str = "plugin";
+    const COMMAND_NAME: &str = "plugin";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
@@ -120,13 +120,13 @@ impl Serve for Arc<Server> {
             if !out.is_empty() {
                 stream.write_all(&out).await?;
                 out.clear();
-                out.shrink_to(KEPT);
+                out.shrink_to(MAX_KEPT_BYTES);
             }
             match taken {
                 Ok(taken) => {
                     input.drain(..taken);
                     if input.is_empty() {
-                        input.shrink_to(KEPT);
+                        input.shrink_to(MAX_KEPT_BYTES);
                     }
                 }
                 Err(fault) => {

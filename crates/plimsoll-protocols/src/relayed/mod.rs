@@ -3,7 +3,7 @@
 //! them another id, what header fields say, and how to answer, in the protocol's own terms, a call that
 //! failed.
 //!
-//! [`crate::registry::RELAYED`] lists the protocols. The relay knows none of them by name.
+//! [`crate::registry::RELAYED_PROTOCOLS`] lists the protocols. The relay knows none of them by name.
 
 mod watchdog;
 

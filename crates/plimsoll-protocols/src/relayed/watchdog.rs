@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::CodecOptions;
 
-const NAP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What a codec is asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) enum Function {
 }
 
 /// The functions' names, by their numbers.
-const FUNCTIONS: [&str; 4] = ["match", "decode", "encode", "make"];
+const FUNCTION_NAMES: [&str; 4] = ["match", "decode", "encode", "make"];
 
 /// One worker's notes of one route's codec.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Watch {
 
     fn stuck(&self) -> String {
         let function = self.function.load(Ordering::Relaxed);
-        let name = FUNCTIONS.get(usize::from(function)).unwrap_or(&"?");
+        let name = FUNCTION_NAMES.get(usize::from(function)).unwrap_or(&"?");
         format!(
             "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout), and nothing else can end it than the end of this process",
             self.route,
@@ -100,7 +100,7 @@ impl Watchdog {
             // How long each has been where it is.
             let mut seen: Vec<(Weak<Watch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                thread::sleep(NAP);
+                thread::sleep(POLL_INTERVAL);
                 let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
                 let now = watches.clone();
                 drop(watches);
@@ -113,7 +113,7 @@ impl Watchdog {
                     let before = seen.iter().find(|(known, _, _)| known.ptr_eq(watch));
                     let stays = match before {
                         Some((_, known, stays)) if *known == steps && steps % 2 == 1 => {
-                            *stays + NAP
+                            *stays + POLL_INTERVAL
                         }
                         _ => Duration::ZERO,
                     };

@@ -29,7 +29,7 @@ use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
 /// From accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a refused client may take to read why.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is done with a connection. Cloned for each.
 pub trait Serve: Clone + Send + 'static {
@@ -186,7 +186,7 @@ impl<S: Serve> Connecting<S> {
             Err(OpeningError::Socket(_)) => Ended::Well,
             Err(why) => {
                 self.server.refused(peer, &why);
-                let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+                let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream)).await;
                 Ended::HandshakeFailed
             }
         }
@@ -219,7 +219,7 @@ impl<S: Serve> Connecting<S> {
             }
             Ok(Err((e, stream))) => {
                 tracing::debug!("{peer}: tls handshake failed: {e}");
-                let _ = tokio::time::timeout(LINGER, linger(stream)).await;
+                let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream)).await;
                 Ended::HandshakeFailed
             }
             Err(_) => {
@@ -241,7 +241,7 @@ impl<S: Serve> Connecting<S> {
         };
         if let Err(e) = ready {
             tracing::debug!("{peer}: tls handshake failed: {e}");
-            let _ = tokio::time::timeout(LINGER, linger(stream.into_tcp())).await;
+            let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream.into_tcp())).await;
             return Ended::HandshakeFailed;
         }
         self.secured(stream.session());

@@ -14,7 +14,7 @@ use super::ServeError;
 use super::delay::Alarms;
 
 /// Longer delays and stalls are mistakes.
-pub(crate) const LONGEST: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// Polling longer than this before every answer is one too.
 const LONGEST_SPIN: Duration = Duration::from_millis(100);
 
@@ -136,8 +136,8 @@ impl Answering {
     ) -> Result<Answering, ServeError> {
         let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
         for (option, time, limit) in [
-            ("delay", delay.typical(), LONGEST),
-            ("stall", stall_end, LONGEST),
+            ("delay", delay.typical(), MAX_DELAY),
+            ("stall", stall_end, MAX_DELAY),
             ("spin", spin.0, LONGEST_SPIN),
         ] {
             if time > limit {

@@ -34,9 +34,9 @@ use super::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent what was wrong.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often deadlines are looked at: none is exact.
-const SWEEP: Duration = Duration::from_millis(200);
+const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What threads count while they run.
 #[derive(Debug, Default)]
@@ -93,7 +93,7 @@ pub(crate) async fn serve<S: Service>(
             worker.run()
         };
         let thread = thread::Builder::new()
-            .name(S::NAME.to_owned())
+            .name(S::SERVICE_NAME.to_owned())
             .spawn(work)
             .map_err(ServeError::io("starting a worker thread"))?;
         threads.push(thread);
@@ -283,7 +283,7 @@ impl<S: Service> Worker<S> {
                 return Some(now);
             }
         }
-        (!self.deadlines.is_empty()).then(|| now() + SWEEP)
+        (!self.deadlines.is_empty()).then(|| now() + SWEEP_INTERVAL)
     }
 
     /// False when no more can come.
@@ -351,13 +351,13 @@ impl<S: Service> Worker<S> {
         let Some(connection) = live(&mut self.connections, event.token) else {
             return;
         };
-        fault::point(S::NAME);
+        fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
         match connection.turn(to, &self.service, &self.counters.handshakes) {
             Turn::Waiting => return,
             Turn::Refused => {
                 count(&self.counters.handshakes_failed);
-                let deadline = self.clock.now() + LINGER;
+                let deadline = self.clock.now() + LINGER_TIMEOUT;
                 self.deadlines.push_back((deadline, event.token));
                 return;
             }

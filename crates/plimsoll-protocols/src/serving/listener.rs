@@ -22,7 +22,7 @@ use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 
 /// What the system has taken for a listener by the time that it closes is there at once; who comes
 /// after that goes elsewhere.
-const QUEUED: Duration = Duration::from_millis(10);
+const BACKLOG_DRAIN: Duration = Duration::from_millis(10);
 /// Pause when the process has no descriptor left for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// How often connections that could not be accepted are reported.
@@ -358,7 +358,7 @@ impl Listener {
     /// Listens no longer. `take` gets connections that were made before, which would be reset if
     /// nobody took them.
     pub async fn close(self, mut take: impl FnMut(TcpStream, Peer)) {
-        let end = tokio::time::Instant::now() + QUEUED;
+        let end = tokio::time::Instant::now() + BACKLOG_DRAIN;
         while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {
             take(stream, peer);
         }

@@ -12,7 +12,7 @@ use super::{Bound, ConnectionStats, ServeError};
 /// A server to try a protocol on: what it is asked for with flags, besides where it listens.
 pub trait Reference: Args {
     /// The command's name, which its first line has, too.
-    const NAME: &str;
+    const COMMAND_NAME: &str;
 
     /// Reads and checks its files; what is returned serves until `place.stopped` completes.
     ///
@@ -88,7 +88,7 @@ pub struct Server {
 impl Server {
     pub(crate) const fn of<S: Reference>() -> Server {
         Server {
-            name: S::NAME,
+            name: S::COMMAND_NAME,
             flags: S::augment_args,
             serving: |typed, place| S::from_arg_matches(typed)?.serving(place),
         }

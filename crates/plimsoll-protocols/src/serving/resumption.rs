@@ -12,7 +12,7 @@ use super::{ServeError, outliving};
 
 /// Sessions that are kept for clients that may send early data; beyond that the oldest are
 /// forgotten. A session is some hundred bytes, a kilobyte with a client's certificate.
-const SESSIONS: usize = 1 << 16;
+const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
 impl Bound {
     /// The same port with the TLS side of a server whose clients may resume sessions, and may ask for one of
@@ -53,7 +53,7 @@ impl Bound {
             if shared {
                 return needs("one process: another would not know which tickets were taken");
             }
-            let kept = ServerSessionMemoryCache::new(SESSIONS);
+            let kept = ServerSessionMemoryCache::new(MAX_CACHED_SESSIONS);
             config.session_storage = outliving::sessions(kept, self.clients.as_ref());
             config.max_early_data_size = early_data;
             // Otherwise the answer would wait for the handshake, and nothing be won.

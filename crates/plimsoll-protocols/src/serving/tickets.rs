@@ -18,7 +18,7 @@ use rustls::server::ProducesTickets;
 use super::ServeError;
 
 /// How long a key seals tickets; it opens them for as long again. Seconds.
-const TURN: u64 = 6 * 60 * 60;
+const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
 /// Which turn a ticket is of, before everything else in it.
 const TURN_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
@@ -97,7 +97,7 @@ impl SharedTickets {
 
     /// Does something with the keys of now.
     fn with_keys<T>(&self, work: impl FnOnce(&Keys) -> Option<T>) -> Option<T> {
-        let turn = (self.now)() / TURN;
+        let turn = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = known.as_ref().filter(|keys| keys.turn == turn) {
             return work(keys);
@@ -121,7 +121,7 @@ impl ProducesTickets for SharedTickets {
     /// Tickets may be shorter-lived than they say: a client whose ticket is not opened has a
     /// full handshake.
     fn lifetime(&self) -> u32 {
-        2 * TURN as u32
+        2 * KEY_ROTATION_SECONDS as u32
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
@@ -191,12 +191,14 @@ mod tests {
 
     #[test]
     fn ticket_key_is_valid_one_extra_period() {
-        let ticket = at([1; 32], || 10 * TURN).encrypt(b"x").unwrap();
+        let ticket = at([1; 32], || 10 * KEY_ROTATION_SECONDS)
+            .encrypt(b"x")
+            .unwrap();
         let opened = |now| at([1; 32], now).decrypt(&ticket).is_some();
-        assert!(opened(|| 11 * TURN - 1));
-        assert!(opened(|| 12 * TURN - 1));
-        assert!(!opened(|| 12 * TURN));
-        assert!(!opened(|| 10 * TURN - 1));
+        assert!(opened(|| 11 * KEY_ROTATION_SECONDS - 1));
+        assert!(opened(|| 12 * KEY_ROTATION_SECONDS - 1));
+        assert!(!opened(|| 12 * KEY_ROTATION_SECONDS));
+        assert!(!opened(|| 10 * KEY_ROTATION_SECONDS - 1));
     }
 
     #[test]
@@ -205,7 +207,10 @@ mod tests {
         static NOW: AtomicU64 = AtomicU64::new(0);
         let tickets = at([1; 32], || NOW.load(Ordering::Relaxed));
         let ticket = tickets.encrypt(b"x").unwrap();
-        for (now, opened) in [(TURN, true), (2 * TURN, false)] {
+        for (now, opened) in [
+            (KEY_ROTATION_SECONDS, true),
+            (2 * KEY_ROTATION_SECONDS, false),
+        ] {
             NOW.store(now, Ordering::Relaxed);
             assert_eq!(tickets.decrypt(&ticket).is_some(), opened, "{now}");
         }

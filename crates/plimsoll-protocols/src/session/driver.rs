@@ -32,8 +32,8 @@ mod api;
 mod queries;
 mod socket;
 
-const API: Link = Link(0);
-const SOCKET: Link = Link(1);
+const API_LINK: Link = Link(0);
+const SOCKET_LINK: Link = Link(1);
 const MAX_FRAME: usize = 1 << 20;
 
 /// What all sessions of a run share.
@@ -121,7 +121,7 @@ impl Scripts for Sessions {
 
     fn tls(&self, link: Link) -> Option<&TlsClient> {
         match link {
-            API => self.options.api_tls.as_ref(),
+            API_LINK => self.options.api_tls.as_ref(),
             _ => self.options.socket_tls.as_ref(),
         }
     }
@@ -257,19 +257,19 @@ impl Script for Session {
     }
 
     fn connected(&mut self, link: Link, _took_ns: u64, now: Time, turn: &mut Turn<'_>) {
-        if link == API {
+        if link == API_LINK {
             self.api = Api::Up;
             self.send_request(now, turn);
         } else {
             self.socket = Socket::Upgrading;
             self.reader = Reader::new(Role::Client, MAX_FRAME);
             self.upgrade = Vec::new();
-            self.put_upgrade(now, turn.out(SOCKET));
+            self.put_upgrade(now, turn.out(SOCKET_LINK));
         }
     }
 
     fn receive(&mut self, link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
-        if link == API {
+        if link == API_LINK {
             match self.answer.read(bytes) {
                 Ok(None) => {}
                 Ok(Some(answer)) => self.answered(&answer, now, turn),
@@ -283,7 +283,7 @@ impl Script for Session {
     }
 
     fn lost(&mut self, link: Link, outcome: Outcome, detail: &str, now: Time, turn: &mut Turn<'_>) {
-        if link == SOCKET {
+        if link == SOCKET_LINK {
             turn.detail(outcome, detail);
             return self.socket_lost(outcome, now, turn);
         }
@@ -304,7 +304,7 @@ impl Script for Session {
         let kept = std::mem::take(&mut self.api_kept);
         if closed && !begun && now.since(self.requested) < 1_000_000_000 && kept {
             self.api = Api::Connecting;
-            turn.connect(API);
+            turn.connect(API_LINK);
             return;
         }
         self.api_failed(outcome, detail, now, turn);
@@ -346,7 +346,7 @@ impl Script for Session {
         let failed = self.has_failed || outcome.is_error();
         self.record(outcome, now, turn);
         if failed {
-            turn.count(measures::FAILED, 1);
+            turn.count(measures::SESSIONS_FAILED, 1);
         }
     }
 }
@@ -363,15 +363,15 @@ impl Session {
 
     fn over(&mut self, turn: &mut Turn<'_>) {
         let count = if self.has_failed {
-            measures::FAILED
+            measures::SESSIONS_FAILED
         } else {
-            measures::OK
+            measures::SESSIONS_OK
         };
         turn.count(count, 1);
         if self.socket == Socket::Open {
             let mask = self.random.mask();
-            let payload = close_payload(code::NORMAL, "");
-            put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
+            let payload = close_payload(code::NORMAL_CLOSURE, "");
+            put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
         }
         self.request = None;
         turn.end(!self.has_failed);

@@ -12,10 +12,10 @@ use crate::foreign::{Alias, Form};
 use crate::owned::{Export, Quick, Usage, Variables};
 
 /// The commands that put sessions on a stack.
-const COMMANDS: &[&str] = &["session", "stack run"];
+const STACK_COMMANDS: &[&str] = &["session", "stack run"];
 
 /// Names as common as these mean something else elsewhere.
-const ALIASES: [Alias; 8] = [
+const LEGACY_VARIABLES: [Alias; 8] = [
     alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
     alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
     alias("OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
@@ -48,7 +48,7 @@ const ALIASES: [Alias; 8] = [
 ];
 
 const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
-    Alias::of(COMMANDS, name, variable, Form::Plain { unit })
+    Alias::of(STACK_COMMANDS, name, variable, Form::Plain { unit })
 }
 
 /// What the sessions ask, how they come back, and where their results go besides.
@@ -165,10 +165,10 @@ pub struct SessionFlags {
 }
 
 impl Quick for SessionFlags {
-    const TARGET: &str =
+    const TARGET_HELP: &str =
         "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS, or unix:/PATH";
     type Section = SessionSection;
-    const ALIASES: &[Alias] = &ALIASES;
+    const VARIABLE_ALIASES: &[Alias] = &LEGACY_VARIABLES;
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<SessionSection, Usage> {
         let mut headers = fields("--header", &self.headers)?;

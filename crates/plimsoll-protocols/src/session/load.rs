@@ -4,13 +4,13 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Plan};
 
-use super::loadtest::FILES;
+use super::loadtest::LOADTEST_FILES;
 use super::{SessionCall, SessionOptions, SessionSection, Sessions};
 use crate::http::ONLY_HTTP1;
 use crate::owned::{Asked, Files, Load, Owned, Unmade};
 
 impl Owned for SessionSection {
-    const FILES: Option<&'static Files> = Some(&FILES);
+    const FOREIGN_FILES: Option<&'static Files> = Some(&LOADTEST_FILES);
 
     fn advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
         (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1)

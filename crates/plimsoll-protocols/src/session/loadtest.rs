@@ -14,22 +14,22 @@ use plimsoll_model::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, input};
 use serde_json::{Map, Value};
 
-use super::measures::{CREATE, FAILED, OK, RECONNECTED};
+use super::measures::{SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED};
 use crate::owned::{Files, Unread};
 
 mod bounded;
 mod export;
 
 use bounded::RowBudget;
-use export::COLUMNS;
+use export::CSV_COLUMNS;
 
-const SUMMARY: &str = "_summary.json";
+const SUMMARY_SUFFIX: &str = "_summary.json";
 
 /// Distinct texts of failures that are kept.
 const MAX_DETAILS: usize = 100;
 
 /// Files of session load tests, both ways.
-pub(super) const FILES: Files = Files {
+pub(super) const LOADTEST_FILES: Files = Files {
     about: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,
@@ -41,7 +41,7 @@ pub(super) const FILES: Files = Files {
 fn is_it(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     beginning.starts_with("session_id,query_num,")
-        || name.ends_with(SUMMARY) && beginning.trim_start().starts_with('{')
+        || name.ends_with(SUMMARY_SUFFIX) && beginning.trim_start().starts_with('{')
 }
 
 /// What is known of one session.
@@ -70,7 +70,7 @@ fn import(
     imported_at: Timestamp,
 ) -> Result<Run, Unread> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let (stem, is_summary) = match name.strip_suffix(SUMMARY) {
+    let (stem, is_summary) = match name.strip_suffix(SUMMARY_SUFFIX) {
         Some(stem) => (stem, true),
         None => (name.strip_suffix(".csv").unwrap_or(&name), false),
     };
@@ -79,7 +79,7 @@ fn import(
     } else {
         (
             path.to_owned(),
-            path.with_file_name(format!("{stem}{SUMMARY}")),
+            path.with_file_name(format!("{stem}{SUMMARY_SUFFIX}")),
         )
     };
     let mut header = RunHeader::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
@@ -151,11 +151,11 @@ impl Read {
             .headers()
             .map_err(|e| wrong(1, e.to_string()))?
             .clone();
-        let places: Vec<usize> = COLUMNS
+        let places: Vec<usize> = CSV_COLUMNS
             .split(',')
             .map(|column| {
                 let place = head.iter().position(|name| name == column);
-                place.ok_or_else(|| wrong(1, format!("no column {column}: expected {COLUMNS}")))
+                place.ok_or_else(|| wrong(1, format!("no column {column}: expected {CSV_COLUMNS}")))
             })
             .collect::<Result<_, _>>()?;
         for row in reader.records() {
@@ -171,7 +171,7 @@ impl Read {
         Ok(())
     }
 
-    /// The fields in the order of [`COLUMNS`].
+    /// The fields in the order of [`CSV_COLUMNS`].
     fn row(&mut self, fields: &[&str]) -> Result<(), String> {
         let &[
             session,
@@ -217,7 +217,7 @@ impl Read {
             measures.add(Count::Reconnects, reconnects);
             measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
             for (measure, key, typed) in [
-                (CREATE, "create_time", create),
+                (SESSION_CREATE, "create_time", create),
                 (TimeMeasure::SocketOpen, "connect_time", connect),
             ] {
                 if let Some(ns) = seconds(key, typed)? {
@@ -240,10 +240,10 @@ impl Read {
         };
         let (failed, reconnected) = (of(|s| s.failed), of(|s| s.reconnected));
         let all = self.sessions.len() as u64;
-        self.measures.add(FAILED, failed);
-        self.measures.add(OK, all - failed);
-        if self.measures.of(RECONNECTED) == 0 {
-            self.measures.add(RECONNECTED, reconnected);
+        self.measures.add(SESSIONS_FAILED, failed);
+        self.measures.add(SESSIONS_OK, all - failed);
+        if self.measures.of(SESSIONS_RECONNECTED) == 0 {
+            self.measures.add(SESSIONS_RECONNECTED, reconnected);
         }
     }
 
@@ -258,8 +258,8 @@ impl Read {
         self.record.outcomes.add(Outcome::Ok, ok);
         self.record.outcomes.add(Outcome::RunFailed, total - ok);
         self.measures.add(Count::TokensReceived, of("total_tokens"));
-        self.measures.add(OK, of("successful_sessions"));
-        self.measures.add(FAILED, of("failed_sessions"));
+        self.measures.add(SESSIONS_OK, of("successful_sessions"));
+        self.measures.add(SESSIONS_FAILED, of("failed_sessions"));
     }
 
     /// Those of the whole test, between queries, too.
@@ -270,7 +270,7 @@ impl Read {
         for (c, total) in [
             (Count::Reconnects, ok),
             (Count::ReconnectsFailed, failed),
-            (RECONNECTED, of("sessions_with_reconnects")),
+            (SESSIONS_RECONNECTED, of("sessions_with_reconnects")),
         ] {
             let more = total.saturating_sub(self.measures.of(c));
             self.measures.add(c, more);
@@ -368,15 +368,15 @@ mod tests {
             let measures = &record.measures;
             for (c, n) in [
                 (Count::TokensReceived, 40),
-                (OK, 1),
-                (FAILED, 1),
+                (SESSIONS_OK, 1),
+                (SESSIONS_FAILED, 1),
                 (Count::Reconnects, 1),
                 (Count::ReconnectsFailed, 2),
-                (RECONNECTED, 1),
+                (SESSIONS_RECONNECTED, 1),
             ] {
                 assert_eq!(measures.of(c), n, "{}", c.key());
             }
-            assert_eq!(measures.times(CREATE).len(), 2);
+            assert_eq!(measures.times(SESSION_CREATE).len(), 2);
             assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 1);
             let text = plimsoll_report::terminal::render(
                 &run,

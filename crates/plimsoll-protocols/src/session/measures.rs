@@ -3,10 +3,10 @@
 use plimsoll_model::measure::{Count, TimeMeasure};
 
 /// Sessions whose every query succeeded, and that were closed.
-pub(crate) const OK: Count = Count::keyed("sessions_ok");
+pub(crate) const SESSIONS_OK: Count = Count::keyed("sessions_ok");
 /// Those that lost a query, or that the API did not close.
-pub(crate) const FAILED: Count = Count::keyed("sessions_failed");
+pub(crate) const SESSIONS_FAILED: Count = Count::keyed("sessions_failed");
 /// Those that had to reconnect.
-pub(crate) const RECONNECTED: Count = Count::keyed("sessions_reconnected");
+pub(crate) const SESSIONS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
 /// From the request of a session's creation to the answer.
-pub(crate) const CREATE: TimeMeasure = TimeMeasure::keyed("session_create");
+pub(crate) const SESSION_CREATE: TimeMeasure = TimeMeasure::keyed("session_create");

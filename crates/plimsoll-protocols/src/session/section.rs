@@ -19,16 +19,16 @@ use super::{QueryText, SessionCall};
 use crate::http::check_name;
 
 /// For one query: answers stream for as long as there is text.
-const DEADLINE: Duration = Duration::from_secs(60);
-const RECONNECTS: u32 = 5;
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
+const DEFAULT_RECONNECTS: u32 = 5;
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
 /// Backends refuse a run without a query.
-const QUERY: &str = "What does the load line show?";
+const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
 
 /// Those of requests that the script makes.
-const FIELDS: Names = Names {
+const HEADER_NAMES: Names = Names {
     key: "call.session.headers",
     binary: false,
     check: |name| match name {
@@ -138,7 +138,9 @@ impl Section for SessionSection {
                 load.connections = Some(clients.saturating_mul(2));
             }
         }
-        load.deadline = load.deadline.or(Some(Limit::After(Period(DEADLINE))));
+        load.deadline = load
+            .deadline
+            .or(Some(Limit::After(Period(DEFAULT_DEADLINE))));
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
@@ -229,7 +231,7 @@ impl Section for SessionSection {
             query,
             expect_tokens: self.expect_tokens,
             think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
-            reconnects: self.reconnects.unwrap_or(RECONNECTS),
+            reconnects: self.reconnects.unwrap_or(DEFAULT_RECONNECTS),
             reconnect_pause: self.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
             reconnect_pause_most: self
                 .reconnect_pause_most
@@ -306,11 +308,11 @@ impl SessionSection {
         problems: &mut Problems,
         surroundings: &dyn Surroundings,
     ) -> (Option<QueryText>, RequestFields) {
-        let text = self.query.as_deref().unwrap_or(QUERY);
+        let text = self.query.as_deref().unwrap_or(DEFAULT_QUERY);
         let rows = problems.rows(spec, surroundings);
         let given = Given::of(rows.as_ref(), spec);
-        let mut headers = problems.metadata(&FIELDS, &self.headers, given, surroundings);
-        problems.traceparent(&FIELDS, spec, &mut headers);
+        let mut headers = problems.metadata(&HEADER_NAMES, &self.headers, given, surroundings);
+        problems.traceparent(&HEADER_NAMES, spec, &mut headers);
         if matches!(given, Given::Lost) {
             return (None, RequestFields::default());
         }

@@ -186,7 +186,7 @@ impl Gateway {
         let gap = drain / 2 / count;
         let mut due = tokio::time::Instant::now();
         for mailbox in mailboxes {
-            mailbox.close(code::RESTART);
+            mailbox.close(code::SERVICE_RESTART);
             due += gap;
             tokio::time::sleep_until(due).await;
         }
@@ -312,14 +312,14 @@ impl Registry {
     fn enter(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
         let replaced = self.lock().insert(session.into(), (generation, mailbox));
         if let Some((_, old)) = replaced {
-            old.close(code::REPLACED);
+            old.close(code::SESSION_REPLACED);
         }
     }
 
     /// The session's socket, which is to be closed with 4001: another one is coming.
     fn retire(&self, session: &str) -> Option<Arc<Mailbox>> {
         let old = self.lock().get(session).map(|(_, old)| Arc::clone(old))?;
-        old.close(code::REPLACED);
+        old.close(code::SESSION_REPLACED);
         Some(old)
     }
 

@@ -392,12 +392,12 @@ impl Socket {
         let mail = self.mailbox.take();
         if let Some(code) = mail.close {
             // Frames that came before it go before it, unless another socket has them.
-            if code != code::REPLACED {
+            if code != code::SESSION_REPLACED {
                 self.deliver(mail.frames);
             }
             let reason = match code {
-                code::REPLACED => "another connection took the session over",
-                code::RESTART => "the gateway restarts",
+                code::SESSION_REPLACED => "another connection took the session over",
+                code::SERVICE_RESTART => "the gateway restarts",
                 _ => "",
             };
             self.closing = Some((code, reason));
@@ -532,7 +532,7 @@ impl Socket {
         if now - self.heard > options.ping_timeout {
             self.closing = Some(if self.owes_too_much() {
                 self.gateway.metrics.unread.inc();
-                (code::POLICY, "does not read what it asks for")
+                (code::POLICY_VIOLATION, "does not read what it asks for")
             } else {
                 (code::PING_TIMEOUT, "no sign of life")
             });

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_engine::Address;
 use plimsoll_model::units::{Period, Size};
-use plimsoll_protocols::registry::{Codec, RELAYED};
+use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
 use plimsoll_protocols::relayed::{CodecOptions, Relayed, Watchdog};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -145,9 +145,11 @@ fn protocol<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<&'static Relayed<Codec>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let known = RELAYED.iter().find(|protocol| protocol.name == text);
+    let known = RELAYED_PROTOCOLS
+        .iter()
+        .find(|protocol| protocol.name == text);
     known.ok_or_else(|| {
-        let names = RELAYED.each_ref().map(|protocol| protocol.name);
+        let names = RELAYED_PROTOCOLS.each_ref().map(|protocol| protocol.name);
         let names = names.join("`, `");
         de::Error::custom(format!(
             "unknown variant `{text}`, expected one of `{names}`"

@@ -437,12 +437,12 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: {to}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Extensions: {}\r\n\r\n",
-        Deflate::OFFER
+        Deflate::CLIENT_OFFER
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
     let (head, deflate) = loop {
-        if let Some(opened) = UpgradeAnswer::parse(&input, &key, Offer::COMPRESSION).unwrap() {
+        if let Some(opened) = UpgradeAnswer::parse(&input, &key, Offer::COMPRESSION_ONLY).unwrap() {
             assert_eq!(opened.problem, None);
             break (opened.size, opened.deflate);
         }

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_protocols::grpc::check::{CASES, EchoCheck, run};
+use plimsoll_protocols::grpc::check::{CHECK_CASES, EchoCheck, run};
 use plimsoll_protocols::grpc::client::{Connection, Server};
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
 use plimsoll_protocols::serving::reference::untyped;
@@ -62,7 +62,7 @@ fn call_types_pass_one_or_two_sidecars() {
             // Two connections that share one upstream.
             for _ in 0..2 {
                 let connection = Connection::open(&server).await.unwrap();
-                for case in CASES {
+                for case in CHECK_CASES {
                     for check in [check(10, 20), check(40, 60_000)] {
                         let result = run(&connection, case, &check).await;
                         assert_eq!(result.problems, [""; 0], "{case} at {address}");

@@ -1,6 +1,6 @@
 //! Header blocks to fields (RFC 7541, 3 and 6).
 
-use super::table::{DynamicTable, STATIC};
+use super::table::{DynamicTable, STATIC_TABLE};
 use super::{HpackError, huffman, integer};
 
 /// One field of a decoded block.
@@ -147,7 +147,7 @@ impl Decoder {
         }
         decoded.changed_table = resized || added > 0;
         // An entry that it referred to may be another one the next time.
-        let is_alike = highest as usize <= STATIC.len() && self.table.repeats(added);
+        let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)
     }
@@ -161,9 +161,9 @@ impl Decoder {
     fn indexed(&self, index: u32) -> Result<(&[u8], &[u8]), HpackError> {
         let bad = HpackError::BadIndex(index);
         let place = (index as usize).checked_sub(1).ok_or(bad)?;
-        match STATIC.get(place) {
+        match STATIC_TABLE.get(place) {
             Some((name, value)) => Ok((name.as_bytes(), value.as_bytes())),
-            None => self.table.entry(place - STATIC.len()).ok_or(bad),
+            None => self.table.entry(place - STATIC_TABLE.len()).ok_or(bad),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! the table alone, for a peer whose table is too small. Which of them is right for the
 //! next request is a connection's state: [`PeerTable`].
 
-use super::table::{DynamicTable, STATIC};
+use super::table::{DynamicTable, STATIC_TABLE};
 use super::{DEFAULT_TABLE_SIZE, Field, huffman, integer};
 
 /// Encodes with a model of the peer's dynamic table.
@@ -88,7 +88,7 @@ impl Encoder {
         }
         let mut place = 0;
         while let Some((entry_name, entry_value)) = self.table.entry(place) {
-            let index = (STATIC.len() + 1 + place) as u32;
+            let index = (STATIC_TABLE.len() + 1 + place) as u32;
             if entry_name == name {
                 if entry_value == value {
                     return (Some(index), by_name);
@@ -112,10 +112,10 @@ fn plain<'a>(name: &'a str, value: &'a str) -> Field<'a> {
 fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
     let is_name = |entry: &&(&str, &str)| entry.0.as_bytes() == name;
     // Entries of one name stand together (RFC 7541, Appendix A).
-    let Some(first) = STATIC.iter().position(|entry| is_name(&entry)) else {
+    let Some(first) = STATIC_TABLE.iter().position(|entry| is_name(&entry)) else {
         return (None, None);
     };
-    let exact = STATIC[first..]
+    let exact = STATIC_TABLE[first..]
         .iter()
         .take_while(is_name)
         .position(|entry| entry.1.as_bytes() == value);

@@ -11,7 +11,7 @@ const EOS: usize = 256;
 
 /// Bits of the code of each octet, and of EOS (RFC 7541, Appendix B).
 #[rustfmt::skip]
-const LENGTHS: [u8; 257] = [
+const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30,
     28, 28, 28, 28, 28, 28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
     5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
@@ -25,7 +25,7 @@ const LENGTHS: [u8; 257] = [
     27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-const CODES: [u32; 257] = codes();
+const SYMBOL_CODES: [u32; 257] = codes();
 
 const fn codes() -> [u32; 257] {
     let mut codes = [0; 257];
@@ -34,7 +34,7 @@ const fn codes() -> [u32; 257] {
     while length <= 30 {
         let mut symbol = 0;
         while symbol <= EOS {
-            if LENGTHS[symbol] == length {
+            if CODE_LENGTHS[symbol] == length {
                 codes[symbol] = code;
                 code += 1;
             }
@@ -56,41 +56,41 @@ struct Step {
 }
 
 /// The step ends the code of `symbol`.
-const EMITS: u8 = 1;
+const EMITS_SYMBOL: u8 = 1;
 /// A string may end after the step: what is left over is up to 7 bits of ones.
 const MAY_END: u8 = 2;
 /// The step reads EOS, which no string may contain.
-const FAILS: u8 = 4;
+const READS_EOS: u8 = 4;
 
 /// Inner nodes of the code's tree: one fewer than its 257 leaves.
-const NODES: usize = 256;
+const INNER_NODES: usize = 256;
 
-static STEPS: [[Step; 16]; NODES] = steps();
+static DECODE_STEPS: [[Step; 16]; INNER_NODES] = steps();
 
-const fn steps() -> [[Step; 16]; NODES] {
-    // Children below NODES are inner nodes, others leaves: NODES + symbol.
-    let mut children = [[0u16; 2]; NODES];
+const fn steps() -> [[Step; 16]; INNER_NODES] {
+    // Children below INNER_NODES are inner nodes, others leaves: INNER_NODES + symbol.
+    let mut children = [[0u16; 2]; INNER_NODES];
     let mut nodes = 1;
     let mut symbol = 0;
     while symbol <= EOS {
         let mut node = 0;
-        let mut bit = LENGTHS[symbol];
+        let mut bit = CODE_LENGTHS[symbol];
         while bit > 1 {
             bit -= 1;
-            let way = (CODES[symbol] >> bit & 1) as usize;
+            let way = (SYMBOL_CODES[symbol] >> bit & 1) as usize;
             if children[node][way] == 0 {
                 children[node][way] = nodes;
                 nodes += 1;
             }
             node = children[node][way] as usize;
         }
-        children[node][(CODES[symbol] & 1) as usize] = (NODES + symbol) as u16;
+        children[node][(SYMBOL_CODES[symbol] & 1) as usize] = (INNER_NODES + symbol) as u16;
         symbol += 1;
     }
-    assert!(nodes as usize == NODES);
+    assert!(nodes as usize == INNER_NODES);
 
     // The root, and the nodes that one to seven ones lead to from it.
-    let mut may_end = [false; NODES];
+    let mut may_end = [false; INNER_NODES];
     let mut node = 0;
     let mut depth = 0;
     while depth <= 7 {
@@ -103,9 +103,9 @@ const fn steps() -> [[Step; 16]; NODES] {
         next: 0,
         symbol: 0,
         effect: 0,
-    }; 16]; NODES];
+    }; 16]; INNER_NODES];
     let mut from = 0;
-    while from < NODES {
+    while from < INNER_NODES {
         let mut nibble = 0;
         while nibble < 16 {
             let mut node = from;
@@ -118,14 +118,14 @@ const fn steps() -> [[Step; 16]; NODES] {
             while bit > 0 {
                 bit -= 1;
                 let child = children[node][nibble >> bit & 1] as usize;
-                if child < NODES {
+                if child < INNER_NODES {
                     node = child;
                 } else {
-                    if child - NODES == EOS {
-                        step.effect |= FAILS;
+                    if child - INNER_NODES == EOS {
+                        step.effect |= READS_EOS;
                     } else {
-                        step.effect |= EMITS;
-                        step.symbol = (child - NODES) as u8;
+                        step.effect |= EMITS_SYMBOL;
+                        step.symbol = (child - INNER_NODES) as u8;
                     }
                     node = 0;
                 }
@@ -151,12 +151,12 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let mut effect = MAY_END;
     for byte in input {
         for nibble in [byte >> 4, byte & 15] {
-            let step = STEPS[state as usize][nibble as usize];
+            let step = DECODE_STEPS[state as usize][nibble as usize];
             effect = step.effect;
-            if effect & EMITS != 0 {
+            if effect & EMITS_SYMBOL != 0 {
                 out.push(step.symbol);
             }
-            if effect & FAILS != 0 {
+            if effect & READS_EOS != 0 {
                 return Err(HpackError::HuffmanEos);
             }
             state = step.next;
@@ -173,8 +173,8 @@ pub fn encode(input: &[u8], out: &mut Vec<u8>) {
     let mut bits = 0u64;
     let mut count = 0;
     for &byte in input {
-        let length = u32::from(LENGTHS[byte as usize]);
-        bits = bits << length | u64::from(CODES[byte as usize]);
+        let length = u32::from(CODE_LENGTHS[byte as usize]);
+        bits = bits << length | u64::from(SYMBOL_CODES[byte as usize]);
         count += length;
         while count >= 8 {
             count -= 8;
@@ -190,7 +190,7 @@ pub fn encode(input: &[u8], out: &mut Vec<u8>) {
 pub(super) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input
         .iter()
-        .map(|&byte| LENGTHS[byte as usize] as usize)
+        .map(|&byte| CODE_LENGTHS[byte as usize] as usize)
         .sum();
     bits.div_ceil(8)
 }
@@ -220,7 +220,7 @@ mod tests {
             (EOS, 0x3fffffff, 30),
         ] {
             assert_eq!(
-                (CODES[symbol], LENGTHS[symbol]),
+                (SYMBOL_CODES[symbol], CODE_LENGTHS[symbol]),
                 (code, length),
                 "symbol {symbol}"
             );

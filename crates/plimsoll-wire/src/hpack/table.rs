@@ -10,7 +10,7 @@ use super::ENTRY_OVERHEAD;
 
 /// Name and value of indices 1 to 61.
 #[rustfmt::skip]
-pub(super) static STATIC: [(&str, &str); 61] = [
+pub(super) static STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
     (":path", "/index.html"), (":scheme", "http"), (":scheme", "https"), (":status", "200"),
     (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),

@@ -14,7 +14,7 @@ mod class {
     pub(super) const AUTHORITY: u8 = 16;
 }
 
-static CLASSES: [u8; 256] = classes();
+static BYTE_CLASSES: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
     let mut classes = [0; 256];
@@ -57,7 +57,9 @@ const fn classes() -> [u8; 256] {
 
 #[inline]
 fn are_all(bytes: &[u8], class: u8) -> bool {
-    bytes.iter().all(|b| CLASSES[usize::from(*b)] & class != 0)
+    bytes
+        .iter()
+        .all(|b| BYTE_CLASSES[usize::from(*b)] & class != 0)
 }
 
 /// The rule that a field breaks which is no pseudo-field: RFC 9113, 8.2.1 (characters, as RFC 9110, 5.1 and

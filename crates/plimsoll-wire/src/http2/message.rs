@@ -14,10 +14,10 @@ mod bit {
     pub(super) const PATH: u8 = 4;
     pub(super) const AUTHORITY: u8 = 8;
     pub(super) const STATUS: u8 = 16;
-    pub(super) const PSEUDO: u8 = METHOD | SCHEME | PATH | AUTHORITY | STATUS;
+    pub(super) const PSEUDO_FIELDS: u8 = METHOD | SCHEME | PATH | AUTHORITY | STATUS;
     pub(super) const HOST: u8 = 32;
     pub(super) const CONTENT_LENGTH: u8 = 64;
-    pub(super) const REGULAR: u8 = 128;
+    pub(super) const REGULAR_FIELD: u8 = 128;
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl MessageCheck {
         };
         let again = self.seen & bit != 0;
         self.seen |= bit;
-        if self.seen & bit::REGULAR != 0 {
+        if self.seen & bit::REGULAR_FIELD != 0 {
             return Some("a pseudo-field after a regular one (RFC 9113, 8.3)");
         }
         if again {
@@ -119,7 +119,7 @@ impl MessageCheck {
     }
 
     fn regular(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
-        self.seen |= bit::REGULAR;
+        self.seen |= bit::REGULAR_FIELD;
         match name {
             b"content-length" => {
                 let number = std::str::from_utf8(value).ok();
@@ -191,7 +191,7 @@ impl MessageCheck {
     /// Why the list can't begin an answer, or come before one.
     pub fn answer(&self) -> Option<&'static str> {
         match self.problem {
-            None if self.seen & bit::PSEUDO != bit::STATUS => {
+            None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => {
                 Some("an answer without :status, or with a request's (RFC 9113, 8.3.2)")
             }
             other => other,
@@ -201,7 +201,7 @@ impl MessageCheck {
     /// Why the list can't end an answer, or a request.
     pub fn trailers(&self) -> Option<&'static str> {
         match self.problem {
-            None if self.seen & bit::PSEUDO != 0 => {
+            None if self.seen & bit::PSEUDO_FIELDS != 0 => {
                 Some("a pseudo-field in trailers (RFC 9113, 8.1)")
             }
             None if self.seen & (bit::HOST | bit::CONTENT_LENGTH) != 0 => {

@@ -12,20 +12,20 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 use super::frame::put_compressed;
 use super::{Opcode, Violation, code, put_frame, put_masked};
 
-const NAME: &str = "permessage-deflate";
+const EXTENSION_NAME: &str = "permessage-deflate";
 const OF_CLIENT: &str = "client_max_window_bits";
 const OF_SERVER: &str = "server_max_window_bits";
 /// What ends a flush, and is not sent (§7.2.1).
-const FLUSHED: [u8; 4] = [0, 0, 0xff, 0xff];
+const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Shorter ones grow.
-const LEAST: usize = 32;
-const WIDEST: u8 = 15;
+const MIN_COMPRESSED_BYTES: usize = 32;
+const MAX_WINDOW_BITS: u8 = 15;
 /// What is inflated at once.
-const PIECE: usize = 16 * 1024;
+const INFLATE_CHUNK: usize = 16 * 1024;
 
 thread_local! {
-    static COMPRESS: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
-    static DECOMPRESS: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+    static THREAD_COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
+    static THREAD_DECOMPRESSOR: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
 /// What both ends have agreed to.
@@ -48,11 +48,11 @@ impl Deflate {
 
     /// What a client offers: first without a context, then as browsers do, for servers that insist on theirs, such as
     /// Node's `ws` with `serverNoContextTakeover: false`.
-    pub const OFFER: &str = "permessage-deflate; server_no_context_takeover; \
+    pub const CLIENT_OFFER: &str = "permessage-deflate; server_no_context_takeover; \
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";
 
-    /// What a server has answered to [`Deflate::OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
+    /// What a server has answered to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
     /// no answer to it (§7.1.1.1, §7.1.2.1).
     pub fn of_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
@@ -77,7 +77,7 @@ impl Deflate {
     /// `bounds`: the parameter that bounds the window of what this end sends.
     fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
-            window_bits: WIDEST,
+            window_bits: MAX_WINDOW_BITS,
             bounded: false,
             keeps_context: false,
         };
@@ -104,7 +104,7 @@ impl Deflate {
         } else {
             String::new()
         };
-        format!("{NAME}; server_no_context_takeover; client_no_context_takeover{bits}")
+        format!("{EXTENSION_NAME}; server_no_context_takeover; client_no_context_takeover{bits}")
     }
 
     /// Appends a whole, unmasked message: compressed, where that makes it shorter.
@@ -124,11 +124,11 @@ impl Deflate {
     }
 
     fn compressed(&self, payload: &[u8]) -> Option<Vec<u8>> {
-        if payload.len() < LEAST {
+        if payload.len() < MIN_COMPRESSED_BYTES {
             return None;
         }
         let mut out = Vec::with_capacity(payload.len());
-        COMPRESS.with_borrow_mut(|compress| {
+        THREAD_COMPRESSOR.with_borrow_mut(|compress| {
             for piece in payload.chunks(1 << self.window_bits) {
                 compress.reset();
                 loop {
@@ -145,8 +145,8 @@ impl Deflate {
             }
             Some(())
         })?;
-        let length = out.len().checked_sub(FLUSHED.len())?;
-        if out[length..] != FLUSHED || length >= payload.len() {
+        let length = out.len().checked_sub(FLUSH_TAIL.len())?;
+        if out[length..] != FLUSH_TAIL || length >= payload.len() {
             return None;
         }
         out.truncate(length);
@@ -158,7 +158,7 @@ impl Deflate {
 /// and so is none (§7.1).
 fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
     let mut parts = extension.split(';').map(str::trim);
-    if parts.next()? != NAME {
+    if parts.next()? != EXTENSION_NAME {
         return None;
     }
     let mut seen: Vec<(&str, Option<&str>)> = Vec::new();
@@ -180,7 +180,7 @@ fn window_bits(text: &str) -> Option<u8> {
     let bits = text
         .parse()
         .ok()
-        .filter(|bits| (8..=WIDEST).contains(bits))?;
+        .filter(|bits| (8..=MAX_WINDOW_BITS).contains(bits))?;
     (!text.starts_with(['0', '+'])).then_some(bits)
 }
 
@@ -205,7 +205,7 @@ impl Context {
 /// # Errors
 /// When it would be longer than `most`, or is not compressed so.
 pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
-    DECOMPRESS.with_borrow_mut(|decompress| {
+    THREAD_DECOMPRESSOR.with_borrow_mut(|decompress| {
         decompress.reset(false);
         Ok(inflate(decompress, payload, most)?.0)
     })
@@ -217,14 +217,14 @@ fn inflate(
     payload: &[u8],
     most: usize,
 ) -> Result<(Vec<u8>, bool), Violation> {
-    const BROKEN: Violation = Violation {
+    const CORRUPT_MESSAGE: Violation = Violation {
         code: code::INVALID_TEXT,
         reason: "a message that is not compressed as it says",
     };
     let mut out = Vec::new();
-    for mut input in [payload, &FLUSHED] {
+    for mut input in [payload, &FLUSH_TAIL] {
         loop {
-            out.reserve(PIECE);
+            out.reserve(INFLATE_CHUNK);
             let before = (decompress.total_in(), decompress.total_out());
             let status = decompress.decompress_vec(input, &mut out, FlushDecompress::Sync);
             let taken = (decompress.total_in() - before.0) as usize;
@@ -237,11 +237,11 @@ fn inflate(
             }
             input = &input[taken..];
             match status {
-                Err(_) => return Err(BROKEN),
+                Err(_) => return Err(CORRUPT_MESSAGE),
                 Ok(Status::StreamEnd) => return Ok((out, true)),
                 // There was room for more, so there is none.
                 Ok(_) if input.is_empty() && out.len() < out.capacity() => break,
-                Ok(_) if taken == 0 && came == 0 => return Err(BROKEN),
+                Ok(_) if taken == 0 && came == 0 => return Err(CORRUPT_MESSAGE),
                 Ok(_) => {}
             }
         }
@@ -315,11 +315,11 @@ mod tests {
         assert_eq!(keeps("permessage-deflate"), Some(true));
         assert_eq!(keeps(plain), Some(false));
         // A server that insists on its context takes the second offer.
-        let offers: Vec<&str> = Deflate::OFFER.split(',').collect();
+        let offers: Vec<&str> = Deflate::CLIENT_OFFER.split(',').collect();
         assert_eq!(offers.len(), 2);
         assert!(!offers[1].contains("server_no_context_takeover"));
         assert_eq!(
-            agreed(Deflate::OFFER).as_deref(),
+            agreed(Deflate::CLIENT_OFFER).as_deref(),
             Some("permessage-deflate; server_no_context_takeover; client_no_context_takeover")
         );
     }
@@ -396,13 +396,13 @@ mod tests {
                 assert_eq!(inflated(&compressed, length).unwrap(), &noise[..length]);
             }
         }
-        let deflate = Deflate::agreed([NAME]).unwrap();
+        let deflate = Deflate::agreed([EXTENSION_NAME]).unwrap();
         assert!(deflate.compressed(&[b'x'; 100_000]).unwrap().len() < 1000);
     }
 
     #[test]
     fn decompression_bomb_is_rejected_early() {
-        let bomb = Deflate::agreed([NAME])
+        let bomb = Deflate::agreed([EXTENSION_NAME])
             .unwrap()
             .compressed(&vec![0; 64 << 20])
             .unwrap();

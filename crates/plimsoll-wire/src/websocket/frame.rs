@@ -42,7 +42,7 @@ impl Opcode {
 }
 
 /// The violation where reserved bits are set that no extension defines.
-pub(super) const RESERVED: &str = "a reserved bit is set, and no extension was agreed to";
+pub(super) const RESERVED_BIT_SET: &str = "a reserved bit is set, and no extension was agreed to";
 
 /// A frame's head, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl FrameHead {
             return Ok(None);
         };
         if first & 0x30 != 0 {
-            return Err(RESERVED);
+            return Err(RESERVED_BIT_SET);
         }
         let opcode = Opcode::from_bits(first & 0x0f).ok_or("a reserved opcode")?;
         let fin = first & 0x80 != 0;

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::Deflate;
 use crate::http1::{FieldSpace, Framing, Http1Error, ResponseHead};
 
-const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
 /// What is shown of a text of the server's. Bytes.
 const MAX_SHOWN: usize = 200;
@@ -17,7 +17,7 @@ pub fn accept_key(key: &[u8]) -> String {
     // The RFC fixes SHA-1; it proves that the server understood, and secures nothing.
     let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key);
-    digest.update(GUID);
+    digest.update(WEBSOCKET_GUID);
     STANDARD.encode(digest.finish())
 }
 
@@ -50,7 +50,7 @@ pub struct UpgradeAnswer {
 /// What an upgrade offered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// [`Deflate::OFFER`].
+    /// [`Deflate::CLIENT_OFFER`].
     pub compression: bool,
     /// Subprotocols, of which the server has to take one.
     pub protocols: &'a [String],
@@ -58,7 +58,7 @@ pub struct Offer<'a> {
 
 impl Offer<'_> {
     /// Compression, and no subprotocol.
-    pub const COMPRESSION: Offer<'static> = Offer {
+    pub const COMPRESSION_ONLY: Offer<'static> = Offer {
         compression: true,
         protocols: &[],
     };

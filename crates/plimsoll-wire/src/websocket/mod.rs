@@ -25,25 +25,25 @@ pub struct Violation {
 /// Close codes (RFC 6455 §7.4, IANA's registry, and 4000–4999 for private use).
 pub mod code {
     /// The purpose of the connection is fulfilled.
-    pub const NORMAL: u16 = 1000;
+    pub const NORMAL_CLOSURE: u16 = 1000;
     /// The peer broke RFC 6455.
-    pub const PROTOCOL: u16 = 1002;
+    pub const PROTOCOL_ERROR: u16 = 1002;
     /// Stands for "no code was given"; never sent.
     pub const NONE_GIVEN: u16 = 1005;
     /// Data that does not fit its type, such as text that is no UTF-8.
     pub const INVALID_TEXT: u16 = 1007;
     /// What no other code fits.
-    pub const POLICY: u16 = 1008;
+    pub const POLICY_VIOLATION: u16 = 1008;
     /// A message longer than this end takes.
     pub const TOO_BIG: u16 = 1009;
     /// A condition that the server did not expect.
-    pub const INTERNAL: u16 = 1011;
+    pub const INTERNAL_ERROR: u16 = 1011;
     /// The server restarts: connect again.
-    pub const RESTART: u16 = 1012;
+    pub const SERVICE_RESTART: u16 = 1012;
     /// The server is overloaded: connect later.
     pub const TRY_AGAIN: u16 = 1013;
     /// Another connection took the session over.
-    pub const REPLACED: u16 = 4001;
+    pub const SESSION_REPLACED: u16 = 4001;
     /// No pong in time.
     pub const PING_TIMEOUT: u16 = 4408;
     /// What the client missed is no longer in the log.

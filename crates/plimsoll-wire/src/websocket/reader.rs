@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use super::deflate::{Context, Deflate, inflated};
-use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED, apply_mask};
+use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED_BIT_SET, apply_mask};
 use super::{Violation, code, is_sendable};
 
 /// Which end reads. A server demands masked frames, a client refuses them (§5.1).
@@ -41,7 +41,7 @@ pub enum Message<'a> {
 
 fn violation(reason: &'static str) -> Violation {
     Violation {
-        code: code::PROTOCOL,
+        code: code::PROTOCOL_ERROR,
         reason,
     }
 }
@@ -173,7 +173,7 @@ impl Reader {
         let may_be_compressed =
             self.deflate && matches!(head.opcode, Opcode::Text | Opcode::Binary);
         if head.rsv1 && !may_be_compressed {
-            return Err(violation(RESERVED));
+            return Err(violation(RESERVED_BIT_SET));
         }
         let fragments = self.fragments.as_ref();
         match head.opcode {

@@ -8,7 +8,7 @@ use std::process::Command;
 use plimsoll_engine::resources::{Usage, Watched};
 use plimsoll_engine::{Address, layout};
 use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
-use plimsoll_protocols::registry::RELAYED;
+use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
 use plimsoll_protocols::relayed::Carriage;
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
@@ -103,7 +103,7 @@ fn way_to(
     n: usize,
 ) -> Result<Vec<Sidecar>, Failure> {
     // What is encrypted from end to end is bytes to a sidecar.
-    let framed = RELAYED.iter().find(|relayed| {
+    let framed = RELAYED_PROTOCOLS.iter().find(|relayed| {
         matches!(relayed.carriage, Carriage::Frames { has_file, .. } if !has_file)
             && rung.spec.call.sections.contains_key(relayed.name)
             && rung.secured == Secured::Off

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Arg, Args, Command};
 use plimsoll_model::spec::{LoadSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{ENTRIES, Entry};
+use plimsoll_protocols::registry::{COMMAND_ENTRIES, Entry};
 use plimsoll_report::quantity::planned;
 
 use super::picked::{Listed, Picked};
@@ -39,7 +39,7 @@ impl Listed for Entry {
     type Shared = CallFlags;
 
     fn all() -> &'static [Entry] {
-        &ENTRIES
+        &COMMAND_ENTRIES
     }
 
     fn name(&self) -> &'static str {
@@ -145,13 +145,16 @@ mod tests {
     use super::*;
 
     fn entry(name: &str) -> &'static Entry {
-        let found = ENTRIES.iter().find(|entry| entry.name == name);
+        let found = COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
         found.expect("a command")
     }
 
     #[test]
     fn default_load_is_ten_clients_for_ten_seconds() {
-        for entry in ENTRIES.iter().filter(|entry| !entry.schedules_itself) {
+        for entry in COMMAND_ENTRIES
+            .iter()
+            .filter(|entry| !entry.schedules_itself)
+        {
             let mut load = LoadSpec::default();
             let said = fill_in_clients(&mut load, entry).expect("a line");
             assert!(

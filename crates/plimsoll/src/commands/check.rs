@@ -8,7 +8,7 @@ use clap::{Args, Command, Subcommand};
 use plimsoll_engine::address::look_up;
 use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{Ask, CHECKS};
+use plimsoll_protocols::registry::{Ask, LINK_CHECKS};
 use plimsoll_stack::sessions::ask_health;
 
 use super::picked::{Listed, Picked};
@@ -43,7 +43,7 @@ impl Listed for Ask {
     type Shared = Json;
 
     fn all() -> &'static [Ask] {
-        &CHECKS
+        &LINK_CHECKS
     }
 
     fn name(&self) -> &'static str {

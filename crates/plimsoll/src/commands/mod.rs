@@ -35,7 +35,7 @@ use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use plimsoll_protocols::registry::{ENTRIES, Entry};
+use plimsoll_protocols::registry::{COMMAND_ENTRIES, Entry};
 
 use crate::console;
 use crate::credentials::PlanCode;
@@ -273,7 +273,7 @@ fn verbs() -> impl Iterator<Item = Verb> {
         Verb::of("completions", Chosen::Completions),
         Verb::of("man", Chosen::Man),
     ];
-    let calls = ENTRIES.iter().map(Verb::of_protocol);
+    let calls = COMMAND_ENTRIES.iter().map(Verb::of_protocol);
     measuring.into_iter().chain(calls).chain(others)
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{now, utc};
-use plimsoll_protocols::registry::SERVERS;
+use plimsoll_protocols::registry::REFERENCE_SERVERS;
 use plimsoll_protocols::serving::Renewal;
 use plimsoll_protocols::serving::reference::{Place, Server};
 
@@ -43,7 +43,7 @@ impl Listed for Server {
     type Shared = ListenFlags;
 
     fn all() -> &'static [Server] {
-        &SERVERS
+        &REFERENCE_SERVERS
     }
 
     fn name(&self) -> &'static str {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Class, Value};
 
 /// UTF-16 units of a string, and bytes of a byte array, in one chunk.
-const CHUNK: usize = 0x8000;
+const MAX_CHUNK: usize = 0x8000;
 
 /// One value, by itself.
 pub fn encode(value: &Value) -> Vec<u8> {
@@ -105,8 +105,8 @@ impl Encoder {
             return;
         }
         let mut rest = text;
-        while units > CHUNK {
-            let (chunk, of_chunk) = first_units(rest, CHUNK);
+        while units > MAX_CHUNK {
+            let (chunk, of_chunk) = first_units(rest, MAX_CHUNK);
             self.chunk(b's', of_chunk);
             self.text(chunk);
             rest = &rest[chunk.len()..];
@@ -150,10 +150,10 @@ impl Encoder {
             return;
         }
         let mut rest = bytes;
-        while rest.len() > CHUNK {
-            self.chunk(b'b', CHUNK);
-            self.out.extend_from_slice(&rest[..CHUNK]);
-            rest = &rest[CHUNK..];
+        while rest.len() > MAX_CHUNK {
+            self.chunk(b'b', MAX_CHUNK);
+            self.out.extend_from_slice(&rest[..MAX_CHUNK]);
+            rest = &rest[MAX_CHUNK..];
         }
         self.chunk(b'B', rest.len());
         self.out.extend_from_slice(rest);
@@ -309,14 +309,14 @@ mod tests {
 
     #[test]
     fn long_strings_and_arrays_are_chunked() {
-        let mut text = "a".repeat(CHUNK - 1);
+        let mut text = "a".repeat(MAX_CHUNK - 1);
         text.push('\u{1F600}');
-        text.push_str(&"b".repeat(2 * CHUNK));
+        text.push_str(&"b".repeat(2 * MAX_CHUNK));
         let value = Value::String(text);
         let bytes = encode(&value);
         assert_eq!(&bytes[..3], b"s\x7f\xff", "a pair is not cut in two");
         assert_eq!(decode(&bytes), Ok(value));
-        let value = Value::Bytes(vec![7; 3 * CHUNK + 5]);
+        let value = Value::Bytes(vec![7; 3 * MAX_CHUNK + 5]);
         assert_eq!(decode(&encode(&value)), Ok(value));
     }
 

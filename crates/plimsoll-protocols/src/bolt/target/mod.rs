@@ -95,7 +95,7 @@ pub struct BoltOptions {
 }
 
 impl Reference for BoltOptions {
-    const NAME: &str = "bolt";
+    const COMMAND_NAME: &str = "bolt";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         check(&self.fail)?;

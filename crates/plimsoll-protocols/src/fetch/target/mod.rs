@@ -46,7 +46,7 @@ pub struct FilesOptions {
 }
 
 impl Reference for FilesOptions {
-    const NAME: &str = "files";
+    const COMMAND_NAME: &str = "files";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let content = Content::new(self.dir.as_deref())?;

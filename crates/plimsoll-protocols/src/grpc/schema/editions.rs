@@ -48,15 +48,15 @@ mod presence {
     pub(super) const IMPLICIT: i32 = 2;
     pub(super) const LEGACY_REQUIRED: i32 = 3;
 }
-const OPEN: i32 = 1;
-const CLOSED: i32 = 2;
-const PACKED: i32 = 1;
-const EXPANDED: i32 = 2;
+const OPEN_ENUM: i32 = 1;
+const CLOSED_ENUM: i32 = 2;
+const PACKED_ENCODING: i32 = 1;
+const EXPANDED_ENCODING: i32 = 2;
 /// Of `FeatureSet.Utf8Validation`, in which the library's pool has other numbers.
-const VERIFY: i32 = 2;
-const NONE: i32 = 3;
+const VERIFY_UTF8: i32 = 2;
+const NO_UTF8_CHECK: i32 = 3;
 const LENGTH_PREFIXED: i32 = 1;
-const DELIMITED: i32 = 2;
+const DELIMITED_ENCODING: i32 = 2;
 
 /// Features where nothing is left open.
 #[derive(Clone, Copy, Debug)]
@@ -70,11 +70,11 @@ struct Resolved {
 
 impl Resolved {
     /// Editions 2023 and 2024 differ in none of these.
-    const DEFAULTS: Resolved = Resolved {
+    const EDITION_DEFAULTS: Resolved = Resolved {
         presence: presence::EXPLICIT,
-        enums: OPEN,
-        repeated: PACKED,
-        text: VERIFY,
+        enums: OPEN_ENUM,
+        repeated: PACKED_ENCODING,
+        text: VERIFY_UTF8,
         messages: LENGTH_PREFIXED,
     };
 
@@ -89,10 +89,10 @@ impl Resolved {
         };
         Resolved {
             presence: known("field_presence", presence::LEGACY_REQUIRED, self.presence),
-            enums: known("enum_type", CLOSED, self.enums),
-            repeated: known("repeated_field_encoding", EXPANDED, self.repeated),
-            text: known("utf8_validation", NONE, self.text),
-            messages: known("message_encoding", DELIMITED, self.messages),
+            enums: known("enum_type", CLOSED_ENUM, self.enums),
+            repeated: known("repeated_field_encoding", EXPANDED_ENCODING, self.repeated),
+            text: known("utf8_validation", NO_UTF8_CHECK, self.text),
+            messages: known("message_encoding", DELIMITED_ENCODING, self.messages),
         }
     }
 }
@@ -134,7 +134,7 @@ fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
         && let Some(named) = values.get_value_by_name(value)
     {
         let number = match (feature, value) {
-            ("utf8_validation", "NONE") => NONE,
+            ("utf8_validation", "NONE") => NO_UTF8_CHECK,
             _ => named.number(),
         };
         set.set_field(&field, Value::EnumNumber(number));
@@ -189,7 +189,7 @@ pub(super) fn translate(
     declared: &DynamicMessage,
     apart: &mut Apart,
 ) {
-    let resolved = Resolved::DEFAULTS.with(declared);
+    let resolved = Resolved::EDITION_DEFAULTS.with(declared);
     let scope = file.package().to_owned();
     for (message, declared) in (file.message_type.iter_mut()).zip(parts(declared, "message_type")) {
         translate_message(message, declared, resolved, &scope, apart);
@@ -243,7 +243,7 @@ fn translate_message(
             _ => Place::Message,
         };
         let features = around.with(declared);
-        if features.text == NONE && matches!(field.r#type(), Type::String) {
+        if features.text == NO_UTF8_CHECK && matches!(field.r#type(), Type::String) {
             apart.any_bytes.insert(qualified(&scope, field.name()));
         }
         translate_field(field, features, place);
@@ -275,7 +275,7 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
     match field.label() {
         Label::Repeated => {
             field.options = Some(FieldOptions {
-                packed: Some(features.repeated == PACKED),
+                packed: Some(features.repeated == PACKED_ENCODING),
                 ..FieldOptions::default()
             });
         }
@@ -293,7 +293,8 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
     }
     // A type that a source names may turn out to be an enum: the library takes that for one,
     // whatever is said here.
-    let is_group = features.messages == DELIMITED && !matches!(place, Place::Map | Place::Entry);
+    let is_group =
+        features.messages == DELIMITED_ENCODING && !matches!(place, Place::Map | Place::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();
     if is_group && (is_named || field.r#type == Some(Type::Message as i32)) {
         field.set_type(Type::Group);
@@ -307,7 +308,7 @@ fn translate_enum(
     scope: &str,
     apart: &mut Apart,
 ) {
-    if inherited.with(declared).enums != CLOSED {
+    if inherited.with(declared).enums != CLOSED_ENUM {
         return;
     }
     apart.closed.insert(qualified(scope, found.name()));

@@ -7,7 +7,7 @@ use super::describe::{field_named, type_name};
 use super::editions::is_stand_in;
 
 /// More fields or values than these are not listed.
-const MOST: usize = 12;
+const MAX_LISTED_NAMES: usize = 12;
 
 /// What belongs at `path` of a message, in words, after what was wrong; empty where that is
 /// not known.
@@ -96,8 +96,8 @@ pub(super) fn fields(message: &MessageDescriptor) -> String {
 }
 
 fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
-    let more = names.len().saturating_sub(MOST);
-    let names: Vec<String> = names.take(MOST).collect();
+    let more = names.len().saturating_sub(MAX_LISTED_NAMES);
+    let names: Vec<String> = names.take(MAX_LISTED_NAMES).collect();
     match more {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),

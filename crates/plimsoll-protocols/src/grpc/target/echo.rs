@@ -29,7 +29,7 @@ use tonic_prost::ProstCodec;
 use super::generated::echo::{EchoRequest, EchoResponse};
 use super::reflecting::reflecting;
 use crate::grpc::MethodKind;
-use crate::serving::answering::LONGEST;
+use crate::serving::answering::MAX_DELAY;
 use crate::serving::delay::Alarms;
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 use crate::serving::{ServeError, http2};
@@ -59,7 +59,7 @@ pub struct EchoOptions {
 }
 
 impl Reference for EchoOptions {
-    const NAME: &str = "echo";
+    const COMMAND_NAME: &str = "echo";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
@@ -68,10 +68,10 @@ impl Reference for EchoOptions {
                 "not a metadata value: use printable ASCII",
             ));
         }
-        if self.pace.0 > LONGEST {
+        if self.pace.0 > MAX_DELAY {
             return Err(ServeError::option(
                 "pace",
-                format!("{:?} is too long; at most {LONGEST:?}", self.pace.0),
+                format!("{:?} is too long; at most {MAX_DELAY:?}", self.pace.0),
             ));
         }
         let alarms = Alarms::new(LEAD).map_err(ServeError::io("making a timer"))?;

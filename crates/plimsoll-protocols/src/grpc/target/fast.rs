@@ -44,7 +44,7 @@ pub struct FastOptions {
 }
 
 impl Reference for FastOptions {
-    const NAME: &str = "fast";
+    const COMMAND_NAME: &str = "fast";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let message = match self.answer_size {
@@ -88,8 +88,8 @@ struct Answering {
 }
 
 impl Service for Answering {
-    const NAME: &str = FastOptions::NAME;
-    const RESTS: bool = false;
+    const SERVICE_NAME: &str = FastOptions::COMMAND_NAME;
+    const IS_MOSTLY_IDLE: bool = false;
     type Connection = CannedConnection;
 
     fn busy_poll(&self) -> Duration {

@@ -44,7 +44,7 @@ pub struct OrdersOptions {
 }
 
 impl Reference for OrdersOptions {
-    const NAME: &str = "orders";
+    const COMMAND_NAME: &str = "orders";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {

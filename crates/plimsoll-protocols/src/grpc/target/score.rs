@@ -39,7 +39,7 @@ pub struct ScoreOptions {
 }
 
 impl Reference for ScoreOptions {
-    const NAME: &str = "score";
+    const COMMAND_NAME: &str = "score";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let busy = self.busy.0;

@@ -37,8 +37,8 @@ struct Counters {
 }
 
 impl Service for Echo {
-    const NAME: &str = "hold";
-    const RESTS: bool = true;
+    const SERVICE_NAME: &str = "hold";
+    const IS_MOSTLY_IDLE: bool = true;
     type Connection = ();
 
     fn connection(&self) {}
@@ -62,7 +62,7 @@ impl Service for Echo {
 }
 
 impl Reference for HoldOptions {
-    const NAME: &str = Echo::NAME;
+    const COMMAND_NAME: &str = Echo::SERVICE_NAME;
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let workers = place.workers.unwrap_or(1);

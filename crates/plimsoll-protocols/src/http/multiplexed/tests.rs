@@ -8,7 +8,7 @@ use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{End, Frame, PREFACE, split};
 
 use super::*;
-use crate::http::driver::REST;
+use crate::http::driver::DRAIN_TIMEOUT;
 use crate::http::{EventFormat, EventMatch, EventStream};
 
 fn call() -> HttpCall {
@@ -335,7 +335,7 @@ fn finished_call_holds_stream_until_closed() {
     assert_eq!(driver.capacity(), 1);
     out.clear();
     let until = driver.deadline().unwrap();
-    assert_eq!(until, Time(5) + REST);
+    assert_eq!(until, Time(5) + DRAIN_TIMEOUT);
     driver.expire(until, &mut out, &mut events);
     let mut reset = Vec::new();
     write::reset_stream(&mut reset, 3, ErrorCode::CANCEL);

@@ -76,7 +76,7 @@ pub struct HttpOptions {
 }
 
 impl Reference for HttpOptions {
-    const NAME: &str = "http";
+    const COMMAND_NAME: &str = "http";
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let status = StatusCode::from_u16(self.status).ok();

@@ -98,7 +98,7 @@ impl<S: Service> Connection<S> {
                 Ok(0) => return self.ended(),
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    if S::RESTS
+                    if S::IS_MOSTLY_IDLE
                         && let Transport::Tls(session) = &mut self.transport
                     {
                         session.rest();
@@ -109,7 +109,7 @@ impl<S: Service> Connection<S> {
                 Err(e) => return Turn::Broken(format!("reading: {e}")),
             };
             // Less than was asked for: the socket is empty, and more is another event.
-            emptied = got < read.len() && !S::RESTS;
+            emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
             let served = &mut self.served;
             let understood = match &mut self.transport {
@@ -175,7 +175,7 @@ impl<S: Service> Connection<S> {
         match &self.transport {
             Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
             // Without close_notify it is not known whether that was all (RFC 8446 §6.1).
-            Transport::Tls(_) if S::RESTS => {
+            Transport::Tls(_) if S::IS_MOSTLY_IDLE => {
                 Turn::Broken("the client hung up without close_notify".to_owned())
             }
             _ => Turn::Closed,
@@ -259,8 +259,8 @@ mod tests {
     struct Nothing;
 
     impl Service for Nothing {
-        const NAME: &str = "nothing";
-        const RESTS: bool = true;
+        const SERVICE_NAME: &str = "nothing";
+        const IS_MOSTLY_IDLE: bool = true;
         type Connection = ();
 
         fn connection(&self) {}

@@ -7,10 +7,10 @@ use plimsoll_engine::tls::Agreement;
 /// What is served. Cloned for each thread.
 pub(crate) trait Service: Clone + Send + 'static {
     /// Of its threads, and of the fault point in each turn of a connection.
-    const NAME: &'static str;
+    const SERVICE_NAME: &'static str;
     /// Connections rest most of the time: then they give up all memory that can be had again, and a TLS connection
     /// that ends without close_notify is broken.
-    const RESTS: bool;
+    const IS_MOSTLY_IDLE: bool;
     /// One connection's state.
     type Connection;
 

@@ -3,12 +3,12 @@
 use plimsoll_engine::script::Turn;
 use plimsoll_model::{Outcome, Time};
 
-use super::{API, Api, Request, Session};
+use super::{API_LINK, Api, Request, Session};
 use crate::session::http::{Answer, put_post};
 use crate::session::measures;
 
 /// The API did not make the session.
-const REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
+const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 
 /// Where services put the session's token, the one that wins first.
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
@@ -21,7 +21,7 @@ impl Session {
             Api::Connecting => {}
             Api::Down => {
                 self.api = Api::Connecting;
-                turn.connect(API);
+                turn.connect(API_LINK);
             }
         }
     }
@@ -37,7 +37,7 @@ impl Session {
             }
             Some(Request::Close) => (format!("/session/{}/close", self.session), &[][..]),
         };
-        let out = turn.out(API);
+        let out = turn.out(API_LINK);
         let before = out.len();
         let own = self.own_fields(now);
         put_post(out, &self.options.api_host, &path, &own, body);
@@ -79,7 +79,7 @@ impl Session {
         self.api_kept = !answer.closes;
         if answer.closes {
             self.api = Api::Down;
-            turn.close(API);
+            turn.close(API_LINK);
         }
         let ok = (200..300).contains(&answer.status);
         let refused = |what: &str| {
@@ -94,8 +94,8 @@ impl Session {
             }
             Some(Request::Create) if ok => self.created(&answer.body, now, turn),
             Some(Request::Create) => {
-                turn.detail(REFUSED, &refused("POST /session/create"));
-                self.break_off(REFUSED, now, turn);
+                turn.detail(SESSION_REFUSED, &refused("POST /session/create"));
+                self.break_off(SESSION_REFUSED, now, turn);
             }
             Some(Request::Run) if ok => {
                 // Of other backends' answers any key may be of another type.
@@ -127,7 +127,7 @@ impl Session {
         match (text("session_id"), token) {
             (Some(session), Some(token)) => {
                 self.created_ns = now.since(self.requested);
-                turn.time(measures::CREATE, self.created_ns);
+                turn.time(measures::SESSION_CREATE, self.created_ns);
                 self.session = session.to_owned();
                 self.token = token.to_owned();
                 self.open_socket(now, turn);

@@ -6,7 +6,7 @@ use plimsoll_engine::script::Turn;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Sample, Time};
 
-use super::{End, Finish, Query, Request, SOCKET, Session};
+use super::{End, Finish, Query, Request, SOCKET_LINK, Session};
 use crate::session::account::{Arrived, Frame};
 use crate::session::measures;
 
@@ -238,7 +238,7 @@ impl Session {
             turn.time(TimeMeasure::FirstToken, to_first);
         }
         let times = [
-            (measures::CREATE, self.created_ns),
+            (measures::SESSION_CREATE, self.created_ns),
             (TimeMeasure::SocketOpen, self.opened_ns),
             (TimeMeasure::FirstToken, to_first),
             (TimeMeasure::TokenMean, per_token),
@@ -256,7 +256,7 @@ impl Session {
         };
         let was_sent = query.is_some_and(|query| query.sent != Time::NEVER);
         let traced_as = was_sent.then_some(sample.number);
-        turn.call(SOCKET, sample, &counts, &times, traced_as);
+        turn.call(SOCKET_LINK, sample, &counts, &times, traced_as);
         self.has_failed |= !outcome.is_ok();
     }
 

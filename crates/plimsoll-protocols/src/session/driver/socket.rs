@@ -13,13 +13,13 @@ use plimsoll_wire::websocket::{
 
 use crate::session::measures;
 
-use super::{MAX_FRAME, Request, SOCKET, Session, Socket};
+use super::{MAX_FRAME, Request, SOCKET_LINK, Session, Socket};
 
 impl Session {
     pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
         self.socket = Socket::Connecting;
         self.began = now;
-        turn.connect(SOCKET);
+        turn.connect(SOCKET_LINK);
     }
 
     pub(super) fn put_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
@@ -48,7 +48,7 @@ impl Session {
             ("Authorization", &authorization),
         ];
         if options.call.compression {
-            fields.push(("Sec-WebSocket-Extensions", Deflate::OFFER));
+            fields.push(("Sec-WebSocket-Extensions", Deflate::CLIENT_OFFER));
         }
         let mut own = self.own_fields(now);
         own.retain(|(name, _)| name != "authorization");
@@ -67,7 +67,7 @@ impl Session {
             Ok(Some(answer)) => answer,
             Err(e) => {
                 turn.detail(Outcome::SocketRefused, &e.to_string());
-                turn.close(SOCKET);
+                turn.close(SOCKET_LINK);
                 return self.socket_lost(Outcome::SocketRefused, now, turn);
             }
         };
@@ -86,7 +86,7 @@ impl Session {
                 ""
             };
             turn.detail(outcome, &format!("{text}{advice}"));
-            turn.close(SOCKET);
+            turn.close(SOCKET_LINK);
             if denied || elsewhere {
                 return self.break_off(outcome, now, turn);
             }
@@ -134,7 +134,7 @@ impl Session {
         if was_open {
             self.lost_at = now;
             if !std::mem::replace(&mut self.has_reconnected, true) {
-                turn.count(measures::RECONNECTED, 1);
+                turn.count(measures::SESSIONS_RECONNECTED, 1);
             }
         } else if self.has_reconnected {
             turn.count(Count::ReconnectsFailed, 1);
@@ -166,7 +166,7 @@ impl Session {
                 }
                 Message::Ping(payload) => {
                     let mask = self.random.mask();
-                    put_masked(turn.out(SOCKET), Opcode::Pong, mask, payload);
+                    put_masked(turn.out(SOCKET_LINK), Opcode::Pong, mask, payload);
                 }
                 Message::Pong(_) => {}
                 Message::Close { code, reason } => {
@@ -198,15 +198,15 @@ impl Session {
         }
         let mask = self.random.mask();
         let payload = close_payload(closed.code, closed.reason);
-        put_masked(turn.out(SOCKET), Opcode::Close, mask, &payload);
-        turn.close(SOCKET);
+        put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
+        turn.close(SOCKET_LINK);
         self.socket_lost(outcome, now, turn);
     }
 }
 
 fn violation(reason: &'static str) -> Violation {
     Violation {
-        code: code::PROTOCOL,
+        code: code::PROTOCOL_ERROR,
         reason,
     }
 }

@@ -16,9 +16,11 @@ use plimsoll_model::statistics::distribution::{buckets, percentiles};
 use serde_json::{Map, Value, json};
 
 use crate::owned::{Unread, Written};
-use crate::session::measures::{CREATE, FAILED, OK, RECONNECTED};
+use crate::session::measures::{
+    SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED,
+};
 
-const BUCKETS: u64 = 20;
+const HISTOGRAM_BUCKETS: u64 = 20;
 
 /// Writes the summary of `run` into `folder` and, where the run kept its calls, a row a query.
 ///
@@ -71,7 +73,7 @@ fn stem(run: &Run) -> Result<String, Unread> {
 
 /// `session_id` counts the run's sessions from 0. When a session is closed its queries are
 /// written already, so `close_time` is empty. The reconnects are the session's, in each of its rows.
-pub(super) const COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
+pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 
 /// Writes a row a query (RFC 4180) of a run that was made with `--requests`; how many. A
@@ -86,7 +88,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
     );
     let reconnects = reconnects_by_session(run, queries)?;
     let mut rows = 0;
-    write!(out, "{COLUMNS}\r\n").map_err(unwritten)?;
+    write!(out, "{CSV_COLUMNS}\r\n").map_err(unwritten)?;
     run.try_each_request::<Unread>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
@@ -111,7 +113,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
             s.number % queries + 1,
             s.response_ns() as f64 / 1e9,
             measures.count(Count::TokensReceived),
-            time(CREATE),
+            time(SESSION_CREATE),
             time(TimeMeasure::SocketOpen),
         )
         .map_err(unwritten)?;
@@ -156,7 +158,7 @@ fn summary(run: &Run) -> Value {
     let seconds = total.lasted_us.unwrap_or(0) as f64 / 1e6;
     let per_second = |n: u64| (seconds > 0.0).then(|| n as f64 / seconds);
     let percent = |part: u64, whole: u64| (whole > 0).then(|| 100.0 * part as f64 / whole as f64);
-    let (ok, failed) = (count(OK), count(FAILED));
+    let (ok, failed) = (count(SESSIONS_OK), count(SESSIONS_FAILED));
     let mean = |m: TimeMeasure| {
         let histogram = times(m).histogram();
         histogram.filter(|h| !h.is_empty()).map(|h| h.mean() / 1e9)
@@ -205,14 +207,17 @@ fn summary(run: &Run) -> Value {
             put(&format!("{name}_{figure}"), value);
         }
     }
-    put("avg_create_time", json!(mean(CREATE)));
+    put("avg_create_time", json!(mean(SESSION_CREATE)));
     put("avg_connect_time", json!(mean(TimeMeasure::SocketOpen)));
     put(
         "total_reconnect_attempts",
         (reconnects + count(Count::ReconnectsFailed)).into(),
     );
     put("total_successful_reconnects", reconnects.into());
-    put("sessions_with_reconnects", count(RECONNECTED).into());
+    put(
+        "sessions_with_reconnects",
+        count(SESSIONS_RECONNECTED).into(),
+    );
     put("resumes_refused", count(Count::HistoryGone).into());
     put("latency_histogram", histogram(&record).into());
     put("errors", errors(&record).into());
@@ -239,7 +244,9 @@ fn spread(times: &Times) -> Vec<(String, Value)> {
 
 fn histogram(record: &StageRecord) -> Vec<Value> {
     let times = record.response.histogram();
-    let buckets = times.map(|h| buckets(h, BUCKETS)).unwrap_or_default();
+    let buckets = times
+        .map(|h| buckets(h, HISTOGRAM_BUCKETS))
+        .unwrap_or_default();
     let s = |ns: u64| ns as f64 / 1e9;
     buckets
         .iter()

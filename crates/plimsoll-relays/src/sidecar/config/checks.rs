@@ -1,7 +1,7 @@
 //! What may be wrong with a sidecar's file that is well-formed.
 
 use plimsoll_model::plan::Trust;
-use plimsoll_protocols::registry::{Codec, RELAYED};
+use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
 use plimsoll_protocols::relayed::{Carriage, Relayed};
 
 use super::{Config, LARGEST_MAX_FRAME, MAX_WORKERS, Route, SHORTEST_LOOKUP};
@@ -20,7 +20,9 @@ fn ensure(is_fine: bool, key: &str, problem: &str) -> Checked {
 
 /// The protocols that are carried so, as messages list them.
 fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
-    let named = RELAYED.iter().filter(|protocol| is_so(&protocol.carriage));
+    let named = RELAYED_PROTOCOLS
+        .iter()
+        .filter(|protocol| is_so(&protocol.carriage));
     let mut names: Vec<String> = named
         .map(|protocol| format!("{:?}", protocol.name))
         .collect();

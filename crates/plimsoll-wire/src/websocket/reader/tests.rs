@@ -166,7 +166,7 @@ fn compressed_messages_read_in_every_split() {
     let (first, rest) = HELLO.split_at(3);
     let whole = raw(0xc1, &HELLO);
     let parts = [raw(0x41, first), raw(0x89, b"p"), raw(0x80, rest)].concat();
-    let reserved = Some(code::PROTOCOL);
+    let reserved = Some(code::PROTOCOL_ERROR);
     for (bytes, came, ended) in [
         (whole.clone(), &["Hello"][..], None),
         (parts, &["p", "Hello"], None),

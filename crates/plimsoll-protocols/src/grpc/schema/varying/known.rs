@@ -11,7 +11,7 @@ use crate::grpc::patch::{Node, Presence, Tag};
 use crate::grpc::schema::error::SchemaError;
 
 /// What a `google.protobuf.Duration` may be at most. Seconds, either way.
-const LONGEST: i64 = 315_576_000_000;
+const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
 /// Whether a tree is the time in a `google.protobuf.Timestamp`.
 pub(super) fn is_now(message: &MessageDescriptor, tree: &Tree) -> bool {
@@ -105,7 +105,7 @@ impl Varied<'_> {
             return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
         }
         if let Source::Random(Random { low, high, digits }) = field.source {
-            let most = LONGEST.saturating_mul(10i64.pow(u32::from(digits)));
+            let most = MAX_DURATION_SECONDS.saturating_mul(10i64.pow(u32::from(digits)));
             if low < -most || high > most {
                 return Err(self.refused(path, "a duration has at most 315576000000 seconds"));
             }
