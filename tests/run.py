@@ -190,7 +190,7 @@ class Tests:
         if self.setup.wait() != 0:
             sys.exit("tests/run.py: what the tests need is not there (above); no test was run")
 
-    def build(self, *arguments, env=None):
+    def build(self, *arguments):
         """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
         command = [*CARGO, "test", *FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
         with self.timed(f"compiling {shlex.join(arguments)}"):
@@ -206,10 +206,16 @@ class Tests:
                 target = message["target"]
                 is_integration = "test" in target["kind"]
                 name = f"{package} {target['name'] if is_integration else 'unit tests'}"
-                binary = Binary(name, folder, message["executable"], tuple((env or {}).items()))
+                binary = Binary(name, folder, message["executable"])
                 # Then those that compute: the last ones are short.
                 found.append(((name not in LONGEST, not is_integration, package == "plimsoll", name), binary))
         return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
+
+    def pick(self, binaries, names):
+        """Returns the binaries of these names; one that is missing is a failure."""
+        for name in set(names) - {binary.name for binary in binaries}:
+            self.fail(f"no test binary is called `{name}`")
+        return [binary for binary in binaries if binary.name in names]
 
     def run(self, binaries, only=None, doc=False):
         """Runs the binaries, PARALLEL at a time: of each, the tests whose names contain `only`, if given."""
@@ -345,13 +351,13 @@ def run_tests():
 def run_peers(fuzz_seconds):
     tests = Tests()
     tests.install("peers")
-    # The whole workspace is named so that what `make test` built serves here, too.
-    chosen = ["tls", "tls_abroad", "fetch", "hold", "identity", "peers"]
-    # The newer OpenSSL takes the place of the system's.
-    newer = {"PATH": f"{ROOT}/.peers/newer:{os.environ['PATH']}"}
-    binaries = tests.build("--workspace", *[word for name in chosen for word in ("--test", name)], env=newer)
+    # What `make test` built serves here, too: of a part of the tests alone, cargo compiles every dependency once more.
+    binaries = tests.build("--workspace")
     tests.wait_for_setup()
-    tests.run(binaries)
+    # The newer OpenSSL takes the place of the system's.
+    newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
+    with_openssl = [f"plimsoll {name}" for name in ("tls", "tls_abroad", "fetch", "hold", "identity", "peers")]
+    tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
     # Panics put in on purpose, in what people install but for the feature that puts them in. How well it is optimized
     # takes minutes, and does not matter to a panic.
     release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
@@ -362,16 +368,15 @@ def run_peers(fuzz_seconds):
         )
     if built.returncode != 0:
         tests.fail(shlex.join(release))
-    program = {"PROGRAM_UNDER_TEST": f"{ROOT}/target/faults/release/plimsoll"}
-    tests.run(tests.build("--workspace", "--test", "faults", env=program))
+    program = (("PROGRAM_UNDER_TEST", f"{ROOT}/target/faults/release/plimsoll"),)
+    tests.run([dataclasses.replace(binary, env=program) for binary in tests.pick(binaries, ["plimsoll faults"])])
     # The Autobahn testsuite, tables for notebooks, tokens counted by a tokenizer file: in one build that has all of them.
     features = "plimsoll-relays/test-peers,plimsoll-report/parquet,plimsoll/tokenizers"
     chosen = [word for name in ("sessions", "data", "llm") for word in ("--test", name)]
     optional = tests.build("--workspace", "--features", features, "--lib", *chosen)
-    tests.run([binary for binary in optional if binary.name == "plimsoll-relays sessions"], "autobahn")
-    tests.run([binary for binary in optional if binary.name == "plimsoll-report data"])
-    counting = ("plimsoll-protocols unit tests", "plimsoll llm")
-    tests.run([binary for binary in optional if binary.name in counting], "tokenizer")
+    tests.run(tests.pick(optional, ["plimsoll-relays sessions"]), "autobahn")
+    tests.run(tests.pick(optional, ["plimsoll-report data"]))
+    tests.run(tests.pick(optional, ["plimsoll-protocols unit tests", "plimsoll llm"]), "tokenizer")
     tests.step("tests/deploy.sh")
     tests.step("tests/clusters.py", "target/debug/plimsoll")
     # A fixed seed, as for the fuzz targets; `make faults` draws others.
