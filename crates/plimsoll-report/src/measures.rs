@@ -24,7 +24,7 @@ pub(crate) struct Callers {
 }
 
 /// Those whose calls are queries for tokens.
-const QUERY_SESSIONS: Callers = Callers {
+const QUERY_CALLERS: Callers = Callers {
     ok: Count::keyed("sessions_ok"),
     failed: Count::keyed("sessions_failed"),
     calls: "queries",
@@ -34,7 +34,7 @@ const SCRIPT_USERS: Callers = Callers {
     failed: Count::UsersFailed,
     calls: "calls",
 };
-const SESSIONS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
+const CALLERS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
 
 impl Callers {
     /// What they are, as the counts are named.
@@ -58,7 +58,7 @@ impl Callers {
 pub(crate) fn arriving(run: &Run) -> Option<Callers> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
-    [QUERY_SESSIONS, SCRIPT_USERS]
+    [QUERY_CALLERS, SCRIPT_USERS]
         .into_iter()
         .find(|callers| callers.ended(of) != (0, 0))
 }
@@ -164,13 +164,13 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         besides.push(SCRIPT_USERS.fact(of));
     }
     let finished: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
-    if QUERY_SESSIONS.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
+    if QUERY_CALLERS.ended(of) == (0, 0) && of(Count::TokensReceived) + finished > 0 {
         besides.extend(answers(run, measures, of));
     }
     if !besides.is_empty() {
         return besides;
     }
-    let mut asking = QUERY_SESSIONS.fact(of);
+    let mut asking = QUERY_CALLERS.fact(of);
     let unclosed = of(Count::ClosesFailed);
     if unclosed > 0 {
         let _ = write!(asking.text, ", {} not closed by the API", count(unclosed));
@@ -178,11 +178,11 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     }
     let mut facts = vec![asking, tokens(run, of)];
     facts.extend(goodput(run, of(Count::QueriesGood)));
-    if of(SESSIONS_RECONNECTED) > 0 {
+    if of(CALLERS_RECONNECTED) > 0 {
         let text = format!(
             "{} in {} sessions, {} attempts failed, {} not resumed",
             count(of(Count::Reconnects)),
-            count(of(SESSIONS_RECONNECTED)),
+            count(of(CALLERS_RECONNECTED)),
             count(of(Count::ReconnectsFailed)),
             count(of(Count::HistoryGone)),
         );
@@ -310,7 +310,7 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
 
 /// Whose times they are.
 pub(crate) fn timed() -> &'static str {
-    QUERY_SESSIONS.name()
+    QUERY_CALLERS.name()
 }
 
 /// The times that the protocol measured besides its calls, by their names for people.
