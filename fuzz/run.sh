@@ -52,4 +52,4 @@ export host seconds
 
 # A target keeps one processor busy.
 # shellcheck disable=SC2016
-printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -I '{}' bash -c 'fuzz "$1"' - '{}'
+printf '%s\0' "$@" | xargs -0 -P "$(nproc)" -I '{}' bash -c 'fuzz "$1"' - '{}' || exit 1
