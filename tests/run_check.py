@@ -102,7 +102,7 @@ class Runner(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn("flaky: program ended with status 134", output)
 
-    def test_what_hangs_is_killed_with_what_it_started(self):
+    def test_hanging_binary_is_killed_with_its_children(self):
         child = self.folder / "child"
         self.program.write_text(f"#!/bin/bash\nsleep 600 &\necho $! >{child}\nwait\n", encoding="utf-8")
         with unittest.mock.patch.object(runner, "MAX_RUN_S", 1):
