@@ -22,10 +22,42 @@ const MIN_COMPRESSED_BYTES: usize = 32;
 const MAX_WINDOW_BITS: u8 = 15;
 /// What is inflated at once.
 const INFLATE_CHUNK: usize = 16 * 1024;
+/// What is deflated at once.
+const DEFLATE_CHUNK: usize = 16 * 1024;
 
 thread_local! {
-    static THREAD_COMPRESSOR: RefCell<Compress> = RefCell::new(Compress::new(Compression::fast(), false));
+    static THREAD_COMPRESSOR: RefCell<Compressor> = RefCell::new(Compressor {
+        compress: Compress::new(Compression::fast(), false),
+        chunk: [0; DEFLATE_CHUNK].into(),
+    });
     static THREAD_DECOMPRESSOR: RefCell<Decompress> = RefCell::new(Decompress::new(false));
+}
+
+/// What compresses, and where its output lies until it is appended: flate2 zeroes all the room that it is given, so
+/// the room that is left for a whole message would be zeroed once for each window of it.
+struct Compressor {
+    compress: Compress,
+    chunk: Box<[u8]>,
+}
+
+impl Compressor {
+    /// Appends `window` to `out`, compressed without what came before it, and flushed; `None`: the library failed.
+    fn append(&mut self, out: &mut Vec<u8>, window: &[u8]) -> Option<()> {
+        self.compress.reset();
+        loop {
+            let taken = self.compress.total_in() as usize;
+            let before = self.compress.total_out();
+            self.compress
+                .compress(&window[taken..], &mut self.chunk, FlushCompress::Sync)
+                .ok()?;
+            let made = (self.compress.total_out() - before) as usize;
+            out.extend_from_slice(&self.chunk[..made]);
+            // A flush is complete once it leaves room.
+            if self.compress.total_in() as usize == window.len() && made < self.chunk.len() {
+                return Some(());
+            }
+        }
+    }
 }
 
 /// What both ends have agreed to.
@@ -128,20 +160,9 @@ impl Deflate {
             return None;
         }
         let mut out = Vec::with_capacity(payload.len());
-        THREAD_COMPRESSOR.with_borrow_mut(|compress| {
-            for piece in payload.chunks(1 << self.window_bits) {
-                compress.reset();
-                loop {
-                    let taken = compress.total_in() as usize;
-                    out.reserve(piece.len() - taken + 64);
-                    let flush = FlushCompress::Sync;
-                    compress
-                        .compress_vec(&piece[taken..], &mut out, flush)
-                        .ok()?;
-                    if compress.total_in() as usize == piece.len() && out.len() < out.capacity() {
-                        break;
-                    }
-                }
+        THREAD_COMPRESSOR.with_borrow_mut(|compressor| {
+            for window in payload.chunks(1 << self.window_bits) {
+                compressor.append(&mut out, window)?;
             }
             Some(())
         })?;
