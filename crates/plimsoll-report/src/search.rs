@@ -24,10 +24,17 @@ pub fn headline(record: &SearchRecord) -> String {
     };
     let held = record.objectives.join(", ");
     match (finding.line_per_s, &finding.limit) {
-        (Some(line), Limit::Generator { .. }) => format!(
-            "Meets {held} up to {}; above it the generator was too late to tell.",
-            exact_rate(line)
-        ),
+        (Some(line), Limit::Generator { .. }) => match fails_from(record, line) {
+            Some(rate) => format!(
+                "Meets {held} up to {}, and fails at {}; between them the generator was too late to tell.",
+                exact_rate(line),
+                exact_rate(rate)
+            ),
+            None => format!(
+                "Meets {held} up to {}; above it the generator was too late to tell.",
+                exact_rate(line)
+            ),
+        },
         (Some(line), Limit::MostRate | Limit::NotReached) => {
             let is_highest = record.trials.iter().all(|t| t.rate_per_s <= line);
             let highest = if is_highest {
@@ -50,6 +57,15 @@ pub fn headline(record: &SearchRecord) -> String {
         }
         (None, _) => format!("No rate that was tried meets {held}."),
     }
+}
+
+/// The lowest rate above `line` at which the target failed, if no trial there or higher met the objectives.
+fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
+    let met = record.trials.iter().filter(|t| t.verdict == Verdict::Met);
+    let highest_met = met.map(|t| t.rate_per_s).fold(line, f64::max);
+    let failed = record.trials.iter().filter(|t| t.verdict.is_failure());
+    let rates = failed.map(|t| t.rate_per_s);
+    rates.filter(|rate| *rate > highest_met).min_by(f64::total_cmp)
 }
 
 /// Explains where the line lies, how sure that is, and what lies above it.

@@ -276,6 +276,21 @@ impl Reader<'_> {
             let line = self.rate(at)?;
             self.line = Some(line);
             self.met(line)?;
+            let told_apart = rest.strip_prefix(", and fails at ");
+            if let Some(rest) = told_apart {
+                let between = "; between them the generator was too late to tell.";
+                let at = rest.strip_suffix(between).ok_or("unknown")?;
+                let failed = self.rate(at)?;
+                self.generators_limit().ok_or("no such trial")?;
+                self.any(
+                    |t| t.rate_per_s == failed && t.verdict.is_failure(),
+                    "no trial there failed",
+                )?;
+                return self.none(
+                    |t| t.rate_per_s >= failed && t.verdict == Verdict::Met,
+                    "trials there or higher met the objectives",
+                );
+            }
             return match rest {
                 "; above it the generator was too late to tell." => {
                     let limit = self.generators_limit().ok_or("no such trial")?;

@@ -188,7 +188,12 @@ curve = false
     let line = found.line_per_s.unwrap();
     // In a trial of 4 s a queue of half a second is one of 16 calls, 4 a second above the capacity.
     assert!(line <= 38.0, "{line}/s\n{stdout}\n{stderr}");
-    assert!(stdout.contains("(ttft.p90 < 500ms)"), "{stdout}");
+    let sentence = match found.limit {
+        // A machine too busy to send in time says so instead.
+        Limit::Generator { .. } => "Meets ttft.p90 < 500ms up to",
+        _ => "(ttft.p90 < 500ms)",
+    };
+    assert!(stdout.contains(sentence), "{stdout}");
     // A busy machine answers later: its line is lower, and how much its trials scattered is in the range.
     let high = found.high_per_s;
     assert!(
