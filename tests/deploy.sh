@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Holds the files in deploy/ against the tools that read them: Docker Compose takes the compose files,
+# Holds the files in deploy/ against what reads them: the library of Docker Compose takes the compose files,
 # Kustomize builds the Kubernetes folders, and every object fits Kubernetes' schema. Nothing is started.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -11,9 +11,9 @@ trap 'rm -rf "$scratch"' EXIT
 JWT_SECRET=$(openssl rand -hex 32)
 export JWT_SECRET
 for file in deploy/compose.yaml deploy/sessions.yaml; do
-    "$peers/bin/docker-compose" --file "$file" --profile load config --quiet
+    "$peers/bin/go-compose" -profile load "$file" >/dev/null
     # A misspelt key would be an error; one that is missing is not.
-    "$peers/bin/docker-compose" --file "$file" config --format json >"$scratch/compose.json"
+    "$peers/bin/go-compose" "$file" >"$scratch/compose.json"
     python3 - "$file" "$scratch/compose.json" <<'PYTHON'
 import json, sys
 name, path = sys.argv[1:]

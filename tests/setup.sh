@@ -29,7 +29,6 @@ aiperf_version=0.13.0
 openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
 grpc_go_version=v1.75.1
-compose_version=v2.40.3
 # The newest that Go 1.24 builds.
 kustomize_version=v5.7.1
 kubernetes_version=v1.34.4
@@ -189,7 +188,7 @@ fi
 # --- Go: an ordinary grpc-go server, and for the benchmarks more ---------------------
 command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.24 or newer from your system or go.dev, and have it on PATH."
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
-if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 || ! -x $peers/bin/go-connect ]]; then
+if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 || ! -x $peers/bin/go-connect || ! -x $peers/bin/go-compose ]]; then
     say "building the Go peers"
     (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
     stamp go "$sum"
@@ -235,24 +234,12 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     stamp k6 "$k6_version"
 fi
 
-# What reads the files in deploy/.
-sum="$compose_version $kustomize_version"
-if [[ $scope == peers ]] && { ! fresh deploy "$sum" || [[ ! -x $peers/bin/docker-compose || ! -x $peers/bin/kustomize ]]; }; then
-    say "building Docker Compose $compose_version and Kustomize $kustomize_version (minutes)"
-    # Its go.mod has directives that `go install` refuses, so a module of ours asks for it.
-    rm -rf "$peers/compose"
-    mkdir -p "$peers/compose"
-    (
-        cd "$peers/compose" &&
-            go mod init peers/compose &&
-            go get "github.com/docker/compose/v2/cmd@$compose_version" &&
-            go build -o "$peers/bin/docker-compose" github.com/docker/compose/v2/cmd
-    ) >"$peers/compose.log" 2>&1 ||
-        fail "Docker Compose $compose_version could not be built (is the Go module proxy within reach? the whole output is in .peers/compose.log)"
-    rm -rf "$peers/compose"
+# What reads deploy/kubernetes, as go-compose reads the Compose files.
+if [[ $scope == peers ]] && { ! fresh kustomize "$kustomize_version" || [[ ! -x $peers/bin/kustomize ]]; }; then
+    say "building Kustomize $kustomize_version"
     GOBIN=$peers/bin go install "sigs.k8s.io/kustomize/kustomize/v5@$kustomize_version" ||
         fail "go install kustomize@$kustomize_version failed (is the Go module proxy within reach?)"
-    stamp deploy "$sum"
+    stamp kustomize "$kustomize_version"
 fi
 
 # A control plane and its nodes, from modules alone.

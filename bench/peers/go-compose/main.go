@@ -1,0 +1,40 @@
+// go-compose reads a Compose file as Docker Compose does, with the library that Docker Compose reads it with, and
+// prints it with every variable filled in, as JSON.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+)
+
+func main() {
+	profile := flag.String("profile", "", "services of this profile, too")
+	flag.Parse()
+	if flag.NArg() != 1 {
+		log.Fatal("usage: go-compose [-profile NAME] FILE")
+	}
+	var profiles []string
+	if *profile != "" {
+		profiles = append(profiles, *profile)
+	}
+	options, err := cli.NewProjectOptions(flag.Args(), cli.WithOsEnv, cli.WithProfiles(profiles))
+	if err != nil {
+		log.Fatal(err)
+	}
+	project, err := options.LoadProject(context.Background())
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := project.MarshalJSON()
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := fmt.Println(string(text)); err != nil {
+		os.Exit(1)
+	}
+}
