@@ -65,7 +65,9 @@ fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
     let highest_met = met.map(|t| t.rate_per_s).fold(line, f64::max);
     let failed = record.trials.iter().filter(|t| t.verdict.is_failure());
     let rates = failed.map(|t| t.rate_per_s);
-    rates.filter(|rate| *rate > highest_met).min_by(f64::total_cmp)
+    rates
+        .filter(|rate| *rate > highest_met)
+        .min_by(f64::total_cmp)
 }
 
 /// Explains where the line lies, how sure that is, and what lies above it.
