@@ -3,6 +3,7 @@
 
     tests/run.py tests                what `make test` runs
     tests/run.py peers FUZZ_SECONDS   what `make test-peers` runs
+    tests/run.py release              what `make test-release` runs
     tests/run.py soak NAME [TIMES]    the tests whose names contain NAME, TIMES (50) times, beside busy loops
 
 Every step runs, whatever the result of the one before. A test that fails runs once more at the end, alone. If it
@@ -32,6 +33,9 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = shlex.split(os.environ.get("CARGO") or "cargo")
 FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
+# All tests are of one build: for another choice of packages, targets or features, cargo compiles nearly every
+# dependency once more.
+ALL = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
 # Test binaries that run at the same time.
 PARALLEL = 3
 # Flaky tests that a set may have: more of them are a broken machine or a broken change.
@@ -218,33 +222,32 @@ class Tests:
             self.fail(f"no test binary is called `{name}`")
         return [binary for binary in binaries if binary.name in names]
 
-    def run(self, binaries, only=None, doc=False):
-        """Runs the binaries, PARALLEL at a time: of each, the tests whose names contain `only`, if given."""
+    def run(self, binaries, chosen=(), doc=False):
+        """Runs the binaries, PARALLEL at a time: of each, the tests that the arguments `chosen` choose, or all."""
         before = self.passed + len(self.failures)
         with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
             examples = pool.submit(self.run_examples) if doc else None
             slots = threading.Semaphore(PARALLEL)
-            for running in [pool.submit(self.run_binary, binary, only, slots) for binary in binaries]:
+            for running in [pool.submit(self.run_binary, binary, chosen, slots) for binary in binaries]:
                 running.result()
             if examples:
                 examples.result()
-        if only and self.passed + len(self.failures) == before:
-            self.fail(f"no test whose name contains `{only}` was run")
+        if chosen and self.passed + len(self.failures) == before:
+            self.fail(f"no test was run of those that {shlex.join(chosen)} chooses")
 
-    def run_binary(self, binary, only, slots):
+    def run_binary(self, binary, chosen, slots):
         with slots:
-            status, output = binary.run(*([only] if only else []))
+            status, output = binary.run(*chosen)
         with self.printing:
             self.passed += total(output, "passed")
             self.ignored += total(output, "ignored")
             names = failed_names(output) if total(output, "failed") else []
             for name in names:
-                again = lambda name=name: binary.run(name, "--exact")
+                again = lambda name=name: binary.run(name, "--exact", "--include-ignored")
                 self.fail(f"{binary.name}: {name}", output_of(name, output), again)
             if status != 0 and not names:
                 # The binary was killed, or panicked outside of a test: no line counts it.
-                arguments = [only] if only else []
-                self.fail(f"{binary.name} ended with status {status}", output, lambda: binary.run(*arguments))
+                self.fail(f"{binary.name} ended with status {status}", output, lambda: binary.run(*chosen))
             if status != 0:
                 print(f"==> {binary.name}\n{output}", flush=True)
             results = " ".join(re.findall(r"^test result: (.*)$", output, re.MULTILINE))
@@ -254,7 +257,7 @@ class Tests:
         """Runs the examples in the documentation."""
         # All tests are chosen, and then those whose names contain a line's number, as only those of examples do: with
         # `--doc`, cargo compiles every dependency once more, since fewer of them are shared with build scripts.
-        command = [*CARGO, "test", *FLAGS, "--no-fail-fast", "--workspace", "--", "(line "]
+        command = [*CARGO, "test", *FLAGS, "--no-fail-fast", *ALL, "--", "(line "]
         status, output = capture(command, cwd=ROOT)
         with self.printing:
             self.passed += total(output, "passed")
@@ -341,7 +344,7 @@ def judge_flaky(flaky, history):
 def run_tests():
     tests = Tests()
     tests.install("tests")
-    binaries = tests.build("--workspace")
+    binaries = tests.build(*ALL)
     tests.wait_for_setup()
     tests.step("tests/scripts.sh")
     tests.step("tests/run_check.py")
@@ -352,15 +355,29 @@ def run_tests():
 def run_peers(fuzz_seconds):
     tests = Tests()
     tests.install("peers")
-    # What `make test` built serves here, too: of a part of the tests alone, cargo compiles every dependency once more.
-    binaries = tests.build("--workspace")
+    # What `make test` built serves here, too.
+    binaries = tests.build(*ALL)
     tests.wait_for_setup()
     # The newer OpenSSL takes the place of the system's.
     newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
     with_openssl = [f"plimsoll {name}" for name in ("tls", "tls_abroad", "fetch", "hold", "identity", "peers")]
     tests.run([dataclasses.replace(binary, env=newer) for binary in tests.pick(binaries, with_openssl)])
-    # Panics put in on purpose, in what people install but for the feature that puts them in. How well it is optimized
-    # takes minutes, and does not matter to a panic.
+    tests.run(tests.pick(binaries, ["plimsoll-relays sessions"]), ["--ignored", "autobahn"])
+    tests.step("tests/deploy.sh")
+    tests.step("tests/clusters.py", "target/debug/plimsoll")
+    # A fixed seed, as for the fuzz targets; `make faults` draws others.
+    tests.step("tests/faults.py", "target/debug/plimsoll", "--number", "200", "--seed", "1")
+    tests.step("make", "--no-print-directory", "site")
+    # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
+    tests.step("env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
+    return tests.finish("peers")
+
+
+def run_release():
+    tests = Tests()
+    binaries = tests.build(*ALL)
+    # What people install, but for the feature that puts panics in. How well it is optimized takes minutes, and does
+    # not matter to a panic.
     release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
     sooner = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
     with tests.timed(shlex.join(release)):
@@ -371,21 +388,7 @@ def run_peers(fuzz_seconds):
         tests.fail(shlex.join(release))
     program = (("PROGRAM_UNDER_TEST", f"{ROOT}/target/faults/release/plimsoll"),)
     tests.run([dataclasses.replace(binary, env=program) for binary in tests.pick(binaries, ["plimsoll faults"])])
-    # The Autobahn testsuite, tables for notebooks, tokens counted by a tokenizer file: in one build that has all of them.
-    features = "plimsoll-relays/test-peers,plimsoll-report/parquet,plimsoll/tokenizers"
-    chosen = [word for name in ("sessions", "data", "llm") for word in ("--test", name)]
-    optional = tests.build("--workspace", "--features", features, "--lib", *chosen)
-    tests.run(tests.pick(optional, ["plimsoll-relays sessions"]), "autobahn")
-    tests.run(tests.pick(optional, ["plimsoll-report data"]))
-    tests.run(tests.pick(optional, ["plimsoll-protocols unit tests", "plimsoll llm"]), "tokenizer")
-    tests.step("tests/deploy.sh")
-    tests.step("tests/clusters.py", "target/debug/plimsoll")
-    # A fixed seed, as for the fuzz targets; `make faults` draws others.
-    tests.step("tests/faults.py", "target/debug/plimsoll", "--number", "200", "--seed", "1")
-    tests.step("make", "--no-print-directory", "site")
-    # A fixed seed: the same inputs each time. `make fuzz` looks for new ones.
-    tests.step("env", "SEED=1", "fuzz/run.sh", fuzz_seconds)
-    return tests.finish("peers")
+    return tests.finish("release")
 
 
 @contextlib.contextmanager
@@ -403,7 +406,7 @@ def busy_loops():
 
 def soak(name, times):
     tests = Tests()
-    binaries = tests.build("--workspace")
+    binaries = tests.build(*ALL)
     if tests.failures:
         sys.exit("tests/run.py: soak: the tests do not compile (above)")
     chosen = [(binary, test) for binary in binaries for test in names_of(binary) if name in test]
@@ -436,6 +439,8 @@ def main(arguments):
             return run_tests()
         case ["peers", seconds] if seconds.isdigit():
             return run_peers(seconds)
+        case ["release"]:
+            return run_release()
         case ["soak", name] if name:
             return soak(name, SOAK_TIMES)
         case ["soak", name, times] if name and times.isdigit():

@@ -1,7 +1,7 @@
 //! What becomes of a measurement, a server and a relay when this program itself has a defect:
 //! a panic that is put in on purpose, at the worst places that are known.
 //!
-//! `make test-peers` runs this on a release build, too, with nothing but the feature `fault` added.
+//! `make test-release` runs this on a release build, too, with nothing but the feature `fault` added.
 
 #![cfg(any(debug_assertions, feature = "fault"))]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]

@@ -39,10 +39,24 @@ pub(super) fn counter(
 /// Always: this build has no tokenizers.
 #[cfg(not(feature = "tokenizers"))]
 pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter, String> {
-    Err(format!(
+    Err(refusal(path))
+}
+
+/// Why a build without tokenizers does not read the file at `path`.
+#[cfg(any(test, not(feature = "tokenizers")))]
+fn refusal(path: &Path) -> String {
+    format!(
         "{} can't be used: this build has no tokenizers; one is built with cargo's feature `tokenizers` (docs/llm.md)",
         path.display()
-    ))
+    )
+}
+
+#[cfg(test)]
+#[test]
+fn refusal_names_file_and_feature() {
+    let printed = refusal(Path::new("words.json"));
+    assert!(printed.starts_with("words.json can't be used"), "{printed}");
+    assert!(printed.contains("feature `tokenizers`"), "{printed}");
 }
 
 #[cfg(all(test, feature = "tokenizers"))]

@@ -136,6 +136,7 @@ fn report(dir: &Path) -> Report {
     Report { bad, strict }
 }
 
+#[ignore = "it takes minutes: make test-peers runs it"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gateway_passes_autobahn_suite() {
     in_order(the_gateway).await;
@@ -167,6 +168,7 @@ async fn the_gateway(cases: &[String]) -> Option<Report> {
     Some(report(dir.path()))
 }
 
+#[ignore = "it takes minutes: make test-peers runs it"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_passes_autobahn_suite() {
     in_order(the_client).await;

@@ -5,7 +5,6 @@
     reason = "what these helpers unwrap fails the test they serve"
 )]
 
-#[cfg(feature = "test-peers")]
 mod autobahn;
 mod client;
 mod conformance;
