@@ -6,10 +6,15 @@ SHELL := bash
 CARGO ?= cargo
 # For example CARGO_FLAGS=--locked, as continuous integration has it.
 CARGO_FLAGS ?=
+# What the tests are built with: of a second set of features, cargo compiles nearly every dependency once more.
+export TEST_FEATURES = plimsoll/parquet,plimsoll/tokenizers
 # Seconds each fuzz target runs.
 FUZZ_SECONDS ?= 10
 # How often make soak runs a test.
 SOAK_TIMES ?= 50
+
+TYPOS = .peers/typos/bin/typos
+TYPOS_VERSION = 1.52.0
 
 .PHONY: help
 help: ## print this help
@@ -20,11 +25,21 @@ demo: ## build, a steady and a cold run over mutual TLS, a ladder, a search, two
 	@deploy/demo.sh
 
 .PHONY: check
-check: ## formatting and lints, warnings as errors
+check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-relays/test-peers,plimsoll-protocols/icount -- -D warnings
+	$(TYPOS)
+	tests/commits.py
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features $(TEST_FEATURES),plimsoll-protocols/icount -- -D warnings
 	@# Fuzzing is a workspace of its own, whose lock file a new dependency of a crate changes, too.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+
+$(TYPOS):
+	python3 -m venv --clear .peers/typos
+	.peers/typos/bin/pip install --quiet --disable-pip-version-check 'typos==$(TYPOS_VERSION)'
+
+.PHONY: hooks
+hooks: ## have git check the subject of each commit before it is made
+	git config core.hooksPath .githooks
 
 .PHONY: features
 features: ## each crate by itself, with its default features and with none
@@ -35,8 +50,12 @@ test: ## everything: install what is missing, all tests
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py tests
 
 .PHONY: test-peers
-test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, faults in a release build, Parquet tables, tokenizers, Docker Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
+test-peers: ## what takes minutes to build: a newer OpenSSL, the Autobahn testsuite, files of Compose and Kustomize, MPI and Slurm, the website, a bounded fuzz run
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py peers $(FUZZ_SECONDS)
+
+.PHONY: test-release
+test-release: ## panics put in on purpose, in a release build (8 minutes to build)
+	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py release
 
 .PHONY: soak
 soak: ## one test fifty times beside busy loops: make soak T=name (SOAK_TIMES=50)

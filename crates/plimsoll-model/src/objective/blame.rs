@@ -113,7 +113,7 @@ pub(super) struct Evidence<'a> {
     lateness: Lateness,
     deadline: Duration,
     counts_failures: bool,
-    is_anothers: bool,
+    is_of_client: bool,
 }
 
 impl<'a> Evidence<'a> {
@@ -142,14 +142,14 @@ impl<'a> Evidence<'a> {
             lateness: Lateness::of(record),
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
-            is_anothers: is_anothers(timed, record, circumstances),
+            is_of_client: is_of_client(timed, record, circumstances),
         }
     }
 
     /// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
     /// that failed took longer where this time counts failures.
     pub(super) fn surely_over(&self, limit: u64) -> u64 {
-        if self.is_anothers {
+        if self.is_of_client {
             return self.failed.sure;
         }
         // A call that hit its deadline took at least as long, and how much longer is not known.
@@ -228,7 +228,7 @@ impl<'a> Evidence<'a> {
 }
 
 /// Times that are long for a reason of the client's machine, or are not those asked for.
-fn is_anothers(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
+fn is_of_client(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
         Timed::Response | Timed::Lag => true,
