@@ -29,7 +29,7 @@ check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(CARGO) fmt --all -- --check
 	$(TYPOS)
 	tests/commits.py
-	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features $(TEST_FEATURES),plimsoll-protocols/icount -- -D warnings
+	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-protocols/icount -- -D warnings
 	@# Fuzzing is a workspace of its own, whose lock file a new dependency of a crate changes, too.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
@@ -42,7 +42,7 @@ hooks: ## have git check the subject of each commit before it is made
 	git config core.hooksPath .githooks
 
 .PHONY: features
-features: ## each crate by itself, with its default features and with none
+features: ## each library crate by itself, with its default features and with none
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/features.sh
 
 .PHONY: test
