@@ -13,6 +13,7 @@ mod fairness;
 mod faults;
 mod http2;
 mod http2_peer;
+mod keepalive;
 mod malformed;
 mod malformed_bolt;
 mod ports;

@@ -16,12 +16,12 @@ use super::http2_peer::{Came, Http2Peer};
 use super::shapes::{MESSAGE, block, list, request, shapes};
 use super::{eventually, route, served, sidecar};
 
-fn client(address: SocketAddr) -> Http2Peer {
+pub(crate) fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
 }
 
 /// Who does nothing wrong.
-struct Good {
+pub(crate) struct Good {
     peer: Http2Peer,
     path: &'static str,
     stream: u32,
@@ -29,7 +29,7 @@ struct Good {
 }
 
 impl Good {
-    fn new(address: SocketAddr, path: &'static str) -> Good {
+    pub(crate) fn new(address: SocketAddr, path: &'static str) -> Good {
         let (stream, calls) = (1, 0);
         let peer = client(address);
         Good {
@@ -41,7 +41,7 @@ impl Good {
     }
 
     /// A call, which has to end well.
-    fn call(&mut self, beside: &str) {
+    pub(crate) fn call(&mut self, beside: &str) {
         let mut list = request(self.path);
         list.push((b"x-good".to_vec(), b"1".to_vec()));
         let stream = self.stream;
@@ -108,13 +108,13 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
 }
 
 /// grpc-go's server, which `make setup` builds.
-struct GoServer {
+pub(crate) struct GoServer {
     child: Child,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl GoServer {
-    fn start() -> GoServer {
+    pub(crate) fn start() -> GoServer {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers/bin/go-score");
         let mut command = Command::new(&path);
         let child = command.stdout(Stdio::piped()).spawn();
@@ -136,7 +136,7 @@ impl Drop for GoServer {
 }
 
 const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
-const SCORE: &str = "/score.ScoreService/GetScore";
+pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 
 /// Does `attack` to a sidecar in front of each of the upstreams.
 fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {

@@ -28,6 +28,9 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Streams that an upstream is given before its SETTINGS.
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
+/// PINGs without DATA or HEADERS from the peer in between. The last of them is left for a call.
+const MAX_PINGS: u8 = 3;
+
 /// The data of our PINGs.
 const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
@@ -91,6 +94,8 @@ pub(crate) struct Session {
     streams: Streams,
     /// A PING of ours has not been answered.
     pub(crate) is_beating: bool,
+    /// PINGs of ours since DATA or HEADERS came last.
+    pings: u8,
 }
 
 impl Session {
@@ -102,6 +107,7 @@ impl Session {
             writer: FieldWriter::default(),
             streams: Streams::default(),
             is_beating: false,
+            pings: 0,
         }
     }
 
@@ -266,10 +272,24 @@ impl Session {
         }
     }
 
+    /// Whether the peer puts up with one more PING. Servers of gRPC end a connection that has three too many, and
+    /// lose the calls that come at that moment: those without a call every two hours, and within a call every five
+    /// minutes. The first one after DATA or HEADERS is never too many.
+    pub(crate) fn may_beat(&self) -> bool {
+        let is_idle = self.open_streams() == 0;
+        self.is_greeted() && self.pings < MAX_PINGS - u8::from(is_idle)
+    }
+
     pub(crate) fn beat(&mut self, out: &mut Vec<u8>) {
         write::head(out, PING_PAYLOAD.len(), kind::PING, 0, 0);
         out.extend_from_slice(&PING_PAYLOAD);
         self.is_beating = true;
+        self.pings = self.pings.saturating_add(1);
+    }
+
+    /// DATA or HEADERS have come. The peer may take a PING that is under way for one that came after them.
+    fn forget_pings(&mut self) {
+        self.pings = u8::from(self.is_beating);
     }
 
     // ---- receiving ----
@@ -311,6 +331,7 @@ impl Session {
         match head.kind() {
             kind::DATA => {
                 let data = self.http2.data(head, payload)?;
+                self.forget_pings();
                 return self.take_data(data, out);
             }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
@@ -390,6 +411,7 @@ impl Session {
         block: Piece<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<Event<'static>>, Violation> {
+        self.forget_pings();
         let fields = self.reader.read(block.bytes).map_err(|error| {
             Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;

@@ -275,7 +275,7 @@ impl Worker {
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
             }
-        } else if http2.session.is_greeted()
+        } else if (http2.session.may_beat() || http2.beats_rarely(now))
             && now >= connection.last_active + state.setup.route.heartbeat()
         {
             http2.session.beat(&mut connection.transport.out);

@@ -8,6 +8,7 @@
 //! unless its client has reset it; what the service resets is reset.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
@@ -17,6 +18,8 @@ use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
 use super::resets::Resets;
 use super::{Connections, HIGH_WATER, Role, Worker};
+
+const RARE_BEAT_INTERVAL: Duration = Duration::from_secs(300);
 
 /// An HTTP/2 connection, either side.
 pub(super) struct Http2 {
@@ -72,6 +75,12 @@ impl Http2 {
 
     pub(super) fn is_choked(&self) -> bool {
         self.choked
+    }
+
+    /// A call has been in flight for long since the last PING: servers of gRPC allow one every five minutes.
+    pub(super) fn beats_rarely(&self, now: Time) -> bool {
+        let has_calls = self.session.open_streams() > 0;
+        has_calls && self.session.is_greeted() && now >= self.beat_until + RARE_BEAT_INTERVAL
     }
 
     /// The upstream has not yet sent its SETTINGS.

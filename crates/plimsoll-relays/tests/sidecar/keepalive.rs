@@ -1,0 +1,95 @@
+//! PINGs on connections upstream: servers of gRPC end a connection that has more of them than they allow, and
+//! lose the calls that have just come by it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_wire::http2::{ErrorCode, write};
+
+use super::http2_peer::{Came, Http2Peer};
+use super::malformed::{GoServer, Good, SCORE, client};
+use super::{eventually, route, sidecar};
+
+/// PINGs without an answer to a call in between that servers of gRPC allow, before or during a call: the first is
+/// never held against a client, and two are forgiven.
+const MAX_PINGS: usize = 3;
+
+/// An upstream that holds its clients to that, as grpc-go does; how many PINGs it has had. A call with `x-silent` is not
+/// answered.
+fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pings = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&pings);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut peer = Http2Peer::new(stream.unwrap(), false, &[]);
+            let mut since_answer = 0;
+            loop {
+                let came = peer.next();
+                match came {
+                    Came::Ping => {
+                        since_answer += 1;
+                        counter.fetch_add(1, Ordering::SeqCst);
+                        if since_answer > MAX_PINGS {
+                            let code = ErrorCode::ENHANCE_YOUR_CALM;
+                            peer.say(|out| write::goaway(out, 1 << 20, code, b"too_many_pings"));
+                        }
+                    }
+                    Came::Headers { stream, .. } if came.field("x-silent").is_none() => {
+                        peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
+                        since_answer = 0;
+                    }
+                    Came::End => break,
+                    _ => {}
+                }
+            }
+        }
+    });
+    (address, pings)
+}
+
+#[test]
+fn silent_upstream_gets_few_pings() {
+    let (upstream, pings) = strict();
+    let (relay, outside) = sidecar(&route("grpc", upstream, "heartbeat = \"1ms\""));
+    let mut client = client(outside);
+    let pinged = |before: usize| {
+        eventually("a dead connection is noticed", || {
+            pings.load(Ordering::SeqCst) > before
+        });
+        // Time for several more.
+        thread::sleep(Duration::from_millis(600));
+        pings.load(Ordering::SeqCst)
+    };
+    let mut so_far = 0;
+    for stream in [1, 5] {
+        client.call(stream, &[], true);
+        assert_eq!(client.next().field("grpc-status"), Some("0"));
+        so_far = pinged(so_far);
+        // One is left for the next call.
+        client.call(stream + 2, &[("x-silent", "1")], true);
+        so_far = pinged(so_far);
+        client.say(|out| write::reset_stream(out, stream + 2, ErrorCode::CANCEL));
+    }
+    assert_eq!(relay.counter("r", "upstream_connects_total"), Some(1));
+    relay.stop();
+}
+
+#[test]
+fn grpc_go_keeps_idle_connection() {
+    let go = GoServer::start();
+    let (relay, outside) = sidecar(&route("grpc", go.address, "heartbeat = \"1ms\""));
+    let mut good = Good::new(outside, SCORE);
+    for _ in 0..2 {
+        good.call("silence");
+        // Time for a PING every tick, of which grpc-go forgives three.
+        thread::sleep(Duration::from_millis(1000));
+    }
+    good.call("silence");
+    assert_eq!(relay.counter("r", "upstream_connects_total"), Some(1));
+    relay.stop();
+}
