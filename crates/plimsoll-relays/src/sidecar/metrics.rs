@@ -53,7 +53,9 @@ counted! {
         timeouts: Counter, "answered_timeout", "Requests answered by the sidecar: no answer in time";
         cut: Counter, "answered_connection_closed", "Requests answered by the sidecar: the upstream's connection was lost";
         cancelled: Counter, "cancelled_by_client", "HTTP/2 requests that their clients reset";
+        resent: Counter, "requests_resent", "HTTP/2 requests that an upstream had not processed, and that were sent again";
         reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
+        suspected: Counter, "clients_suspected", "Times that a connection upstream was lost, and a client suspected of it";
         stray: Counter, "stray_answers", "Answers that no call waited for";
         malformed: Counter, "malformed", "Connections that carried what is not their protocol";
         too_long: Counter, "frames_too_long", "Frames above max_frame, which were left out";

@@ -3,6 +3,7 @@
 //!
 //! What one turn brings for a connection leaves in one write at the turn's end.
 
+mod apart;
 mod balance;
 mod charges;
 mod dispatch;
@@ -15,6 +16,7 @@ mod pipe;
 mod resets;
 mod routes;
 mod sockets;
+mod suspects;
 mod table;
 mod troubles;
 mod upstream;
@@ -41,7 +43,7 @@ use super::metrics::{Counters, Metrics};
 use super::setup::Setup;
 use super::transport::Transport;
 use super::{SidecarError, count};
-use charges::{Charges, Isolation};
+use charges::{Account, Charges, Isolation};
 use faults::Delayed;
 use http2::Http2;
 use routes::RouteState;
@@ -72,8 +74,8 @@ enum Role {
         beat: Option<(u64, Time)>,
         /// The client's connection that sent the last request without an answer, and when.
         last_oneway: Option<(u64, Time)>,
-        /// The client's connection whose calls it carries, where it carries no others.
-        owner: Option<u64>,
+        /// Whose calls it carries, where it carries no others.
+        owner: Option<Account>,
     },
     /// HTTP/2, from a client or to an upstream.
     Http2(Box<Http2>),
@@ -188,6 +190,14 @@ impl Connection {
         } else {
             self.endpoint
         }
+    }
+
+    /// Sends what the socket takes now.
+    fn flush(&mut self) -> io::Result<()> {
+        if let Role::Http2(http2) = &mut self.role {
+            http2.first_unsent = http2.session.http2.next_id();
+        }
+        self.transport.flush()
     }
 
     /// Who made it; `None`: it came by a socket of this machine.
@@ -326,7 +336,7 @@ impl Worker {
             }
             state.held.clear();
             state.held_apart.clear();
-            state.apart = 0;
+            state.apart.clear();
         }
         for exchange in std::mem::take(&mut self.exchanges).into_values() {
             self.counters(exchange.route).in_flight.dec();

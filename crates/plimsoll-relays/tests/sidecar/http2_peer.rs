@@ -1,7 +1,7 @@
 //! A bare HTTP/2 endpoint of a test: it sends frames, and returns those that come.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use plimsoll_wire::hpack::{Decoder, Encoder};
@@ -90,6 +90,11 @@ impl Http2Peer {
         let mut out = Vec::new();
         frames(&mut out);
         self.stream.write_all(&out).unwrap();
+    }
+
+    /// Ends the connection, whatever has come.
+    pub(crate) fn leave(&self) {
+        self.stream.shutdown(Shutdown::Both).unwrap();
     }
 
     /// As [`Http2Peer::say`], where the other end may have closed the connection.

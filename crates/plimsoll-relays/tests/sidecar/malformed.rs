@@ -14,7 +14,7 @@ use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Came, Http2Peer};
 use super::shapes::{MESSAGE, block, list, request, shapes};
-use super::{eventually, route, served, sidecar};
+use super::{route, served, sidecar};
 
 pub(crate) fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
@@ -30,8 +30,11 @@ pub(crate) struct Good {
 
 impl Good {
     pub(crate) fn new(address: SocketAddr, path: &'static str) -> Good {
+        Good::by(client(address), path)
+    }
+
+    pub(crate) fn by(peer: Http2Peer, path: &'static str) -> Good {
         let (stream, calls) = (1, 0);
-        let peer = client(address);
         Good {
             peer,
             path,
@@ -42,14 +45,24 @@ impl Good {
 
     /// A call, which has to end well.
     pub(crate) fn call(&mut self, beside: &str) {
+        self.begin_call("x-good");
+        self.end_call(beside);
+    }
+
+    /// Sends a call with this field.
+    pub(crate) fn begin_call(&mut self, field: &str) {
         let mut list = request(self.path);
-        list.push((b"x-good".to_vec(), b"1".to_vec()));
+        list.push((field.as_bytes().to_vec(), b"1".to_vec()));
         let stream = self.stream;
         self.stream += 2;
         self.peer.say(|out| {
             write::header_block(out, stream, &block(&list), write::End(false));
             write::data(out, stream, MESSAGE, write::End(true));
         });
+    }
+
+    /// Waits for the next answer, which has to be a good one.
+    pub(crate) fn end_call(&mut self, beside: &str) {
         loop {
             match self.peer.next() {
                 Came::Headers {
@@ -135,7 +148,7 @@ impl Drop for GoServer {
     }
 }
 
-const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
+pub(crate) const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
 pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 
 /// Does `attack` to a sidecar in front of each of the upstreams.
@@ -213,7 +226,7 @@ fn begin_with_data(block: &[u8], stream: u32, out: &mut Vec<u8>) {
     write::data(out, stream, MESSAGE, write::End(false));
 }
 
-fn make(block: &[u8], stream: u32, out: &mut Vec<u8>) {
+pub(crate) fn make(block: &[u8], stream: u32, out: &mut Vec<u8>) {
     begin(block, stream, out);
     write::data(out, stream, MESSAGE, write::End(true));
 }
@@ -328,53 +341,4 @@ fn expired_deadlines_leave_other_callers_unaffected() {
             good.call("calls without time");
         }
     });
-}
-
-/// An upstream that ends its connection as soon as a call has `x-poison`, and answers all others.
-fn fragile() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut peer = Http2Peer::new(stream.unwrap(), false, &[]);
-            thread::spawn(move || {
-                loop {
-                    let came = peer.next();
-                    if came.field("x-poison").is_some() {
-                        let code = ErrorCode::ENHANCE_YOUR_CALM;
-                        peer.say(|out| write::goaway(out, came.stream(), code, b""));
-                        return;
-                    }
-                    match came {
-                        Came::Data {
-                            stream, end: true, ..
-                        } => {
-                            peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
-                        }
-                        Came::End => return,
-                        _ => {}
-                    }
-                }
-            });
-        }
-    });
-    address
-}
-
-#[test]
-fn poison_calls_get_own_connection() {
-    let (relay, outside) = sidecar(&route("grpc", fragile(), ""));
-    let (mut good, mut bad) = (Good::new(outside, ECHO), client(outside));
-    let mut poison = request(ECHO);
-    poison.push((b"x-poison".to_vec(), b"1".to_vec()));
-    let poison = block(&poison);
-    for round in 0..20u32 {
-        bad.say(|out| make(&poison, 2 * round + 1, out));
-        assert_eq!(bad.next().field("grpc-status"), Some("14"));
-        good.call("poison");
-    }
-    // The first one was on the connection that all share, each other one on one of its own.
-    let connects = || relay.counter("r", "upstream_connects_total");
-    eventually("connections of their own", || connects() >= Some(20));
-    relay.stop();
 }

@@ -96,6 +96,12 @@ fn call(client: &mut Client, id: u32) {
     assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
 }
 
+/// Makes as many calls as an address must have had answered before it shares connections upstream.
+fn become_known(ip: &str, outside: SocketAddr) {
+    let mut client = client_from(ip, outside);
+    (0..10).for_each(|id| call(&mut client, id));
+}
+
 fn counter(relay: &Sidecar, name: &str) -> u64 {
     relay.counter("r", name).unwrap()
 }
@@ -105,6 +111,10 @@ fn malformed_frames_charged_to_client_address() {
     let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
     let mut good = client_from(GOOD, outside);
     call(&mut good, 0);
+    become_known("192.0.2.2", outside);
+    for place in 0..2 {
+        become_known(&format!("2001:db8:1:3::{place}"), outside);
+    }
     // IPv6 clients of one network share an account.
     let mut sent = 0;
     for (place, network) in ["198.51.100.7", "2001:db8:1:2"].into_iter().enumerate() {
@@ -192,6 +202,7 @@ fn poison_requests_get_own_connection() {
         let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
         let mut good = client_from(GOOD, outside);
         call(&mut good, 0);
+        become_known("198.51.100.7", outside);
         // What the first one harms is on the connection that all share.
         poison("198.51.100.7", outside, oneway, &relay);
         let mut next = 1;
@@ -212,6 +223,25 @@ fn poison_requests_get_own_connection() {
         }
         relay.stop();
     }
+}
+
+#[test]
+fn first_poison_of_unknown_address_harms_nobody() {
+    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
+    let mut good = client_from(GOOD, outside);
+    for n in 0..5 {
+        let requests = counter(&relay, "requests_total");
+        good.send(request(Form::V1, 2 * n, HOLD));
+        eventually("the call is in flight", || {
+            counter(&relay, "requests_total") > requests
+        });
+        poison(&format!("198.51.100.{n}"), outside, false, &relay);
+        good.send(request(Form::V1, 2 * n + 1, b"\x01x"));
+        for _ in 0..2 {
+            assert_eq!(good.answer().2, 0);
+        }
+    }
+    relay.stop();
 }
 
 /// Answers with a header map that is none, by content.

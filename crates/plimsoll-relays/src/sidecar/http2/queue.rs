@@ -9,11 +9,18 @@ use super::{Fields, Session};
 /// A buffer larger than this is given back when it is empty. Bytes.
 const MAX_KEPT_CAPACITY: usize = 4 << 10;
 
+/// What of a request is kept at most, so that it can be sent again. Bytes.
+const MAX_RESENT: usize = 16 << 10;
+
 /// Bounded by the stream's receive window on the side that it comes from.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     data: Vec<u8>,
     sent: usize,
+    /// The same, by the connection that it went to before, too.
+    passed_on: usize,
+    /// What was sent is kept.
+    keeps: bool,
     trailers: Option<Arc<Fields>>,
     /// END_STREAM comes after the data.
     ends: bool,
@@ -24,6 +31,14 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    /// A request's queue, which keeps what it has sent, as long as that is short, until an answer begins.
+    pub(crate) fn keeping() -> Queue {
+        Queue {
+            keeps: true,
+            ..Queue::default()
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting() == 0 && (self.ended || !self.ends)
     }
@@ -31,6 +46,11 @@ impl Queue {
     /// Bytes of data.
     pub(crate) fn waiting(&self) -> usize {
         self.data.len() - self.sent
+    }
+
+    /// Bytes of data that no connection was given.
+    pub(crate) fn not_passed_on(&self) -> usize {
+        self.data.len() - self.passed_on
     }
 
     /// Nothing is to be sent but the end.
@@ -48,6 +68,34 @@ impl Queue {
         self.ends |= end.0;
     }
 
+    /// Takes note of data that was sent without being pushed, as nothing waited.
+    pub(crate) fn note_sent(&mut self, data: &[u8], end: End) {
+        if self.keeps {
+            self.data.extend_from_slice(data);
+            self.sent = self.data.len();
+            self.passed_on = self.sent;
+            self.drop_sent();
+        }
+        self.ends |= end.0;
+        self.ended |= end.0;
+    }
+
+    /// Keeps no longer what was sent.
+    pub(crate) fn stop_keeping(&mut self) {
+        if self.keeps {
+            self.keeps = false;
+            self.drop_sent();
+        }
+    }
+
+    /// Has everything sent again, on another stream. `false`: it was not kept.
+    pub(crate) fn rewind(&mut self) -> bool {
+        if self.keeps {
+            (self.sent, self.ended, self.listed) = (0, false, false);
+        }
+        self.keeps
+    }
+
     /// Nothing comes after these.
     pub(crate) fn finish(&mut self, trailers: Arc<Fields>) {
         self.trailers = Some(trailers);
@@ -55,7 +103,7 @@ impl Queue {
     }
 
     /// Writes what the windows let, while `out` is shorter than `limit`; the bytes of
-    /// data that went.
+    /// data that went for the first time.
     pub(crate) fn send(
         &mut self,
         session: &mut Session,
@@ -63,7 +111,6 @@ impl Queue {
         out: &mut Vec<u8>,
         limit: usize,
     ) -> usize {
-        let mut went = 0;
         while self.waiting() > 0 && out.len() < limit {
             let room = session.room(stream).min(DEFAULT_MAX_FRAME as usize);
             let length = room.min(self.waiting());
@@ -75,24 +122,31 @@ impl Queue {
             session.data(stream, &self.data[self.sent..end], End(last), out);
             self.ended = last;
             self.sent = end;
-            went += length;
         }
-        if self.waiting() > 0 {
-            return went;
-        }
-        self.sent = 0;
-        if self.data.capacity() > MAX_KEPT_CAPACITY {
-            self.data = Vec::new();
-        } else {
-            self.data.clear();
-        }
-        if self.ends && !self.ended {
-            match self.trailers.take() {
-                Some(trailers) => session.headers(stream, &trailers, End(true), out),
+        let went = self.sent.saturating_sub(self.passed_on);
+        self.passed_on += went;
+        self.drop_sent();
+        if self.waiting() == 0 && self.ends && !self.ended {
+            match &self.trailers {
+                Some(trailers) => session.headers(stream, trailers, End(true), out),
                 None => session.data(stream, &[], End(true), out),
             }
             self.ended = true;
         }
         went
+    }
+
+    /// Frees the buffer of what was sent, once that is all, unless it may be sent again.
+    fn drop_sent(&mut self) {
+        self.keeps &= self.sent <= MAX_RESENT;
+        if self.keeps || self.waiting() > 0 {
+            return;
+        }
+        (self.sent, self.passed_on) = (0, 0);
+        if self.data.capacity() > MAX_KEPT_CAPACITY {
+            self.data = Vec::new();
+        } else {
+            self.data.clear();
+        }
     }
 }

@@ -154,18 +154,18 @@ impl Session {
         self.http2.ids_left() == 0
     }
 
-    /// The calls of the open streams that are above `last`.
-    pub(crate) fn keys_above(&self, last: u32) -> Vec<u64> {
-        let above = self.streams.0.iter().filter(|(id, _)| **id > last);
-        let above = above.filter(|(_, stream)| stream.abandoned.is_none());
-        above.map(|(_, stream)| stream.key).collect()
+    /// The calls of the open streams from `first` on, in their order.
+    pub(crate) fn keys_from(&self, first: u32) -> Vec<u64> {
+        let mut calls: Vec<_> = self.open_calls().filter(|(id, _)| *id >= first).collect();
+        calls.sort_unstable();
+        calls.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// The call of the newest open stream that is not above `last`; `None`: it is over.
-    pub(crate) fn newest_key(&self, last: u32) -> Option<u64> {
-        let seen = self.streams.0.iter().filter(|(id, _)| **id <= last);
-        let (_, newest) = seen.max_by_key(|(id, _)| **id)?;
-        newest.abandoned.is_none().then_some(newest.key)
+    /// The open streams with their calls.
+    pub(crate) fn open_calls(&self) -> impl Iterator<Item = (u32, u64)> {
+        let streams = self.streams.0.iter();
+        let open = streams.filter(|(_, stream)| stream.abandoned.is_none());
+        open.map(|(id, stream)| (*id, stream.key))
     }
 
     // ---- sending ----

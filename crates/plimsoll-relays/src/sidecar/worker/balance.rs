@@ -10,6 +10,7 @@ use plimsoll_protocols::relayed::Why;
 use plimsoll_wire::http2::Side;
 
 use super::super::calls::Calls;
+use super::charges::Account;
 use super::http2::Http2;
 use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
 
@@ -39,9 +40,8 @@ impl Connection {
 }
 
 impl RouteState {
-    /// The role of a connection to an upstream. `owner`: the client's connection whose calls it carries, where it
-    /// carries no others.
-    pub(super) fn up(&self, layout: usize, owner: Option<u64>) -> Role {
+    /// The role of a connection to an upstream. `owner`: whose calls it carries, where it carries no others.
+    pub(super) fn up(&self, layout: usize, owner: Option<Account>) -> Role {
         if self.setup.codec.is_none() {
             let mut http2 = Http2::new(Side::Client);
             http2.owner = owner;
@@ -154,7 +154,7 @@ impl Worker {
     }
 
     /// What a connection upstream that carries one client's calls can do for the next of them.
-    pub(super) fn find_own(&self, connection: &Connection) -> Found {
+    pub(super) fn found(&self, connection: &Connection) -> Found {
         match (self.lane_of(connection), &connection.role) {
             (Lane::Full, _) => Found::Refused(Why::Busy),
             (Lane::New(_), Role::Up { .. }) => Found::Connecting,

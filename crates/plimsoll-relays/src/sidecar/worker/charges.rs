@@ -6,6 +6,10 @@
 //! of the connection at fault go upstream by a connection of their own, and so do those of new connections
 //! from there: whatever it dies of harms nobody else. Beyond many, the next one ends its connection. A
 //! connection that was there before, and does nothing wrong, stays as it is.
+//!
+//! An address that nothing is known of is on probation: the calls of its connections go by connections of their own,
+//! too, until some were answered, so the first call that an upstream's connection dies of harms nobody else either.
+//! Only the first address of all has nobody whom it could harm.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,34 +17,41 @@ use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
 use plimsoll_wire::http2::{ErrorCode, Violation};
 
-use super::super::calls::Call;
-use super::{Connection, Found, Role, Worker};
+use super::{Connection, Role, Worker};
 
 const COUNTED_FOR: Duration = Duration::from_secs(1);
 /// Calls held against one address within [`COUNTED_FOR`] before it no longer shares connections upstream.
 const MAX_SHARED: u32 = 20;
 const APART_FOR: Duration = Duration::from_secs(10);
+/// Calls of an address that were answered before it shares connections upstream.
+const MIN_ANSWERED: u8 = 10;
 const MAX_ADDRESSES: usize = 4096;
-/// Connections upstream, of one route and worker, that each carry one client's calls.
-const MAX_APART: usize = 256;
-/// Clients that one end of a connection upstream is held against, where its protocol does not say which call it was.
-const MAX_SUSPECTS: usize = 16;
-/// A request without an answer is suspected for so long: nothing says when it was done.
-const ONEWAY_SUSPECTED_FOR: Duration = Duration::from_secs(1);
 /// Connections of clients that are remembered after their end, as an upstream may end only then.
 const MAX_DEPARTED: usize = 1024;
 
 /// An address; of IPv6 the network, which is one customer's. `None`: sockets of this machine.
-type Account = Option<IpAddr>;
+pub(super) type Account = Option<IpAddr>;
 
 #[derive(Clone, Copy, Default)]
 struct Charge {
     count: u32,
     counted_until: Time,
     apart_until: Time,
+    /// Calls that were answered, up to [`MIN_ANSWERED`]: then it is trusted.
+    answered: u8,
+}
+
+impl Charge {
+    fn is_trusted(&self) -> bool {
+        self.answered >= MIN_ANSWERED
+    }
+
+    fn set_apart(&mut self, now: Time) {
+        self.apart_until = now + APART_FOR;
+        self.answered = 0;
+    }
 }
 
 /// What is held against whom.
@@ -49,6 +60,8 @@ pub(super) struct Charges {
     accounts: HashMap<Account, Charge, RandomState>,
     /// Connections of clients that ended, the newest last.
     departed: VecDeque<(u64, Account)>,
+    /// There was a first address, which is trusted from the beginning.
+    has_first: bool,
 }
 
 /// The isolation of a client's connection: whether its calls share connections upstream with those of others.
@@ -56,13 +69,21 @@ pub(super) struct Charges {
 pub(super) struct Isolation {
     /// They share none until then.
     until: Time,
+    /// Nor do they while its address is not trusted.
+    is_on_probation: bool,
     /// The connections upstream that carry these calls alone: of frames, one for each of their layouts.
-    own: Vec<u64>,
+    pub(super) own: Vec<u64>,
 }
 
 impl Isolation {
+    #[inline]
     pub(super) fn is_active(&self, now: Time) -> bool {
-        now < self.until
+        now < self.until || self.is_on_probation
+    }
+
+    /// Nothing is held against it; it is only not known.
+    pub(super) fn is_probation_alone(&self, now: Time) -> bool {
+        now >= self.until
     }
 
     fn extend(&mut self, until: Time) {
@@ -74,7 +95,9 @@ impl Charges {
     fn of(&mut self, account: Account, now: Time) -> &mut Charge {
         let accounts = &mut self.accounts;
         if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
-            accounts.retain(|_, charge| now < charge.counted_until.max(charge.apart_until));
+            accounts.retain(|_, charge| {
+                charge.is_trusted() || now < charge.counted_until.max(charge.apart_until)
+            });
             if accounts.len() >= MAX_ADDRESSES {
                 accounts.clear();
             }
@@ -90,9 +113,31 @@ impl Charges {
         }
         charge.count = charge.count.saturating_add(count);
         if charge.count > MAX_SHARED {
-            charge.apart_until = now + APART_FOR;
+            charge.set_apart(now);
         }
         *charge
+    }
+
+    /// The isolation of a new connection from there.
+    fn admit(&mut self, account: Account, now: Time) -> Isolation {
+        if !std::mem::replace(&mut self.has_first, true) {
+            self.of(account, now).answered = MIN_ANSWERED;
+        }
+        let known = self.accounts.get(&account).copied().unwrap_or_default();
+        Isolation {
+            until: known.apart_until,
+            is_on_probation: !known.is_trusted(),
+            own: Vec::new(),
+        }
+    }
+
+    /// Takes note of a call that was answered, and returns whether its address is trusted now.
+    fn trust(&mut self, account: Account, now: Time) -> bool {
+        let charge = self.of(account, now);
+        if now >= charge.apart_until && !charge.is_trusted() {
+            charge.answered += 1;
+        }
+        charge.is_trusted()
     }
 
     fn remember(&mut self, token: u64, account: Account) {
@@ -108,44 +153,7 @@ impl Charges {
     }
 }
 
-/// The connections of the newest calls that were lost, each once. `oneway`: the last request without an answer.
-fn suspects(lost: &[Call], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
-    let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.from)).collect();
-    let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPECTED_FOR);
-    newest.extend(oneway.map(|(from, at)| (at, from)));
-    newest.sort_unstable_by(|a, b| b.cmp(a));
-    let mut tokens = Vec::new();
-    for (_, from) in newest {
-        if tokens.len() == MAX_SUSPECTS {
-            break;
-        }
-        if !tokens.contains(&from) {
-            tokens.push(from);
-        }
-    }
-    tokens
-}
-
-impl Connection {
-    /// The client's connection whose calls it carries; `None`: it carries those of all.
-    pub(super) fn owner(&self) -> Option<u64> {
-        match &self.role {
-            Role::Up { owner, .. } => *owner,
-            Role::Http2(http2) => http2.owner,
-            Role::Down { .. } | Role::Pipe { .. } => None,
-        }
-    }
-
-    /// It carries frames of this layout.
-    fn has_layout(&self, wanted: usize) -> bool {
-        match &self.role {
-            Role::Up { layout, .. } => *layout == wanted,
-            _ => true,
-        }
-    }
-}
-
-fn account(connection: &Connection) -> Account {
+pub(super) fn account(connection: &Connection) -> Account {
     connection
         .client()
         .map(|address| match address.ip().to_canonical() {
@@ -198,6 +206,7 @@ impl Worker {
                 if calls > 0 {
                     self.charges.add(account(connection), calls as u32, now);
                 }
+                self.charges.remember(connection.token, account(connection));
             }
             Role::Down { .. } => self.charges.remember(connection.token, account(connection)),
             Role::Up { .. } | Role::Pipe { .. } => {}
@@ -205,159 +214,55 @@ impl Worker {
     }
 
     /// A client's connection begins: it has what its address has done.
-    pub(super) fn admit(&mut self, token: u64) {
+    pub(super) fn admit(&mut self, token: u64, now: Time) {
         let Some(connection) = self.live(token) else {
             return;
         };
         let account = account(connection);
-        let known = self.charges.accounts.get(&account);
-        let until = known.map_or(Time::ZERO, |charge| charge.apart_until);
+        let isolation = self.charges.admit(account, now);
         if let Some(connection) = self.live(token) {
-            connection.isolation.extend(until);
+            connection.isolation = isolation;
         }
     }
 
-    /// A connection upstream ends with the call `key` as the last that was looked at: its client's next
-    /// calls go alone, and if it happens again it harms nobody else.
-    pub(super) fn blame(&mut self, key: u64, now: Time) {
-        let Some(exchange) = self.exchanges.get(key) else {
-            return;
-        };
-        let token = exchange.down.token;
-        self.isolate(token, now);
-    }
-
-    /// A connection upstream has ended, and its protocol does not say what for: it may be any call that it has not
-    /// answered, and most likely a new one. The next calls of all these clients go alone, so the second time it
-    /// harms nobody but who made it.
-    pub(super) fn blame_newest(&mut self, lost: &[Call], oneway: Option<(u64, Time)>, now: Time) {
-        for token in suspects(lost, oneway, now) {
-            self.isolate(token, now);
+    /// A service has answered a call of a client.
+    #[inline]
+    pub(super) fn note_answered(&mut self, client: u64, now: Time) {
+        if let Some(connection) = self.live(client)
+            && connection.isolation.is_on_probation
+        {
+            let account = account(connection);
+            self.end_probation(client, account, now);
         }
     }
 
-    /// Has a client's next calls, and those of new connections from its address, go alone.
-    fn isolate(&mut self, token: u64, now: Time) {
-        let account = match self.connections.get(token) {
+    #[cold]
+    fn end_probation(&mut self, client: u64, account: Account, now: Time) {
+        if self.charges.trust(account, now)
+            && let Some(connection) = self.live(client)
+        {
+            connection.isolation.is_on_probation = false;
+        }
+    }
+
+    /// Has a client's next calls, and those of new connections from its address, go alone. Its connection may be over.
+    pub(super) fn isolate(&mut self, client: u64, now: Time) {
+        let account = match self.connections.get(client) {
             Some(connection) => account(connection),
-            None => match self.charges.account_of_departed(token) {
+            None => match self.charges.account_of_departed(client) {
                 Some(account) => account,
                 None => return,
             },
         };
-        let until = now + APART_FOR;
-        self.charges.of(account, now).apart_until = until;
-        if let Some(connection) = self.live(token) {
-            connection.isolation.extend(until);
-        }
-    }
-
-    /// Calls [`Worker::own_upstream`] for a client in the table, over HTTP/2.
-    pub(super) fn find_apart(&mut self, down: u64, route: usize, now: Time) -> Option<Found> {
-        let mut isolation = std::mem::take(&mut self.live(down)?.isolation);
-        let found = self.own_upstream(down, &mut isolation, route, 0, now);
-        if let Some(connection) = self.live(down) {
-            connection.isolation = isolation;
-        }
-        found
-    }
-
-    /// The connection upstream of a client whose calls go alone; `None`: they share others'.
-    #[inline]
-    pub(super) fn own_upstream(
-        &mut self,
-        down: u64,
-        isolation: &mut Isolation,
-        route: usize,
-        layout: usize,
-        now: Time,
-    ) -> Option<Found> {
-        if isolation.is_active(now) {
-            Some(self.find_or_make_own(down, isolation, route, layout, now))
-        } else {
-            None
-        }
-    }
-
-    fn find_or_make_own(
-        &mut self,
-        down: u64,
-        isolation: &mut Isolation,
-        route: usize,
-        layout: usize,
-        now: Time,
-    ) -> Found {
-        let connections = &self.connections;
-        let takes_more = |own: &Connection| own.owner().is_some();
-        (isolation.own).retain(|token| connections.get(*token).is_some_and(|own| takes_more(own)));
-        let own = isolation.own.iter();
-        let mut own = own.filter_map(|token| connections.get(*token));
-        if let Some(own) = own.find(|own| own.has_layout(layout)) {
-            return self.find_own(own);
-        }
-        if self.routes[route].apart >= MAX_APART {
-            return self.find_other_own(isolation, route, layout);
-        }
-        let Some(endpoint) = self.next_endpoint(route, now) else {
-            return Found::Refused(self.why_unconnected(route, now));
-        };
-        let is_http2 = self.routes[route].setup.codec.is_none();
-        let role = self.routes[route].up(layout, Some(down));
-        let Some(token) = self.connect(route, endpoint, || role, now) else {
-            return Found::Refused(self.why_unconnected(route, now));
-        };
-        self.routes[route].apart += 1;
-        isolation.own.push(token);
-        if is_http2 {
-            self.greet(token);
-            return Found::Upstream(token);
-        }
-        Found::Connecting
-    }
-
-    /// Where as many clients as may be have connections of their own, further ones share these: some are only
-    /// suspected. Streams are refused, as they end with the client that the connection was made for.
-    fn find_other_own(&self, isolation: &mut Isolation, route: usize, layout: usize) -> Found {
-        let connections = self.connections.values();
-        let others = connections.filter(|other| {
-            other.route == route
-                && matches!(other.role, Role::Up { owner: Some(_), .. })
-                && other.has_layout(layout)
-        });
-        match others.min_by_key(|other| other.calls()) {
-            Some(other) => {
-                isolation.own.push(other.token);
-                self.find_own(other)
-            }
-            None => Found::Refused(Why::Busy),
-        }
-    }
-
-    /// A client's connection is over: those that carried its calls alone have no use. One of frames ends once it has
-    /// sent what it was given, and nothing is in flight any more.
-    pub(super) fn close_own(&mut self, isolation: Isolation, now: Time) {
-        for token in isolation.own {
-            if let Some(own) = self.live(token)
-                && matches!(own.role, Role::Http2(_))
-            {
-                own.unneeded = true;
-                self.close(token, now);
-            }
-        }
-    }
-
-    /// A connection upstream that carries one client's calls takes no more of them.
-    pub(super) fn leave_owner(&mut self, token: u64, owner: Option<u64>) {
-        if let Some(client) = owner.and_then(|owner| self.live(owner)) {
-            client.isolation.own.retain(|own| *own != token);
+        self.charges.of(account, now).set_apart(now);
+        if let Some(connection) = self.live(client) {
+            connection.isolation.extend(now + APART_FOR);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_protocols::relayed::Manner;
-
     use super::*;
 
     #[test]
@@ -380,28 +285,6 @@ mod tests {
                 .accounts
                 .contains_key(&of(3 * MAX_ADDRESSES as u32 - 1))
         );
-    }
-
-    #[test]
-    fn suspects_are_newest_distinct_callers() {
-        let second = |n: u64| Time::ZERO + Duration::from_secs(n);
-        let call = |from, at| Call {
-            from,
-            id: 0,
-            manner: Manner::default(),
-            began: second(at),
-            deadline: Time::NEVER,
-            bytes: 0,
-        };
-        let lost = [call(1, 1), call(2, 4), call(1, 3), call(3, 2)];
-        let now = second(5);
-        assert_eq!(suspects(&lost, None, now), [2, 1, 3]);
-        // What wants no answer is forgotten soon.
-        assert_eq!(suspects(&lost, Some((7, now)), now), [7, 2, 1, 3]);
-        assert_eq!(suspects(&[], Some((7, second(4))), now), [0; 0]);
-        let many: Vec<_> = (0..1000).map(|n| call(n, n)).collect();
-        let newest: Vec<_> = (0..1000).rev().take(MAX_SUSPECTS).collect();
-        assert_eq!(suspects(&many, None, second(1000)), newest);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! HTTP/2 connections upstream: which one takes a call, when it may, and what becomes of calls
 //! when a connection leaves or is lost.
 
+use std::collections::VecDeque;
+
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
-use plimsoll_wire::http2::{ErrorCode, MAX_STREAM_ID, Side, Stage, write};
+use plimsoll_wire::http2::{ErrorCode, Side, write};
 
 use super::super::count;
 use super::super::http2::{End, Way};
@@ -36,7 +38,7 @@ impl Worker {
         };
         exchange.tries += 1;
         let down = exchange.down.token;
-        let found = match self.find_apart(down, route, now) {
+        let found = match self.find_apart(down, now) {
             Some(found) => found,
             None => self.find_upstream(route, 0, now),
         };
@@ -121,8 +123,7 @@ impl Worker {
         }
     }
 
-    /// GOAWAY: new calls take another connection; so do those that were not looked at, and
-    /// the clients of others that were not do it themselves.
+    /// GOAWAY: new calls take another connection, and so do those that were not looked at.
     pub(super) fn upstream_leaves(
         &mut self,
         token: u64,
@@ -130,52 +131,73 @@ impl Worker {
         code: ErrorCode,
         now: Time,
     ) {
-        let Some(connection) = self.live(token) else {
+        let Some(mut connection) = self.connections.lift(token) else {
             return;
         };
-        let (route, Some(endpoint)) = (connection.route, connection.endpoint) else {
-            // A client that leaves: it opens no stream any more.
-            return;
-        };
-        let Some((_, http2)) = http2_of(&mut self.connections, token) else {
-            return;
-        };
-        let mut waiting = std::mem::take(&mut http2.waiting);
-        waiting.append(&mut http2.bare);
-        let unseen = http2.session.keys_above(last_stream);
-        let newest = http2.session.newest_key(last_stream);
-        let owner = http2.owner;
-        self.leave_owner(token, owner);
-        self.free_lane(route, endpoint, token);
-        if let Some(newest) = newest.filter(|_| code != ErrorCode::NO_ERROR) {
-            self.blame(newest, now);
+        let mut unseen = Vec::new();
+        let mut waiting = VecDeque::new();
+        // A client that leaves opens no stream any more.
+        if let (Some(endpoint), Role::Http2(http2)) = (connection.endpoint, &mut connection.role) {
+            waiting.append(&mut http2.waiting);
+            waiting.append(&mut http2.bare);
+            unseen = http2.session.keys_from(last_stream.saturating_add(1));
+            if code != ErrorCode::NO_ERROR {
+                self.blame_around(connection.route, last_stream, http2, now);
+            }
+            self.free_lane(connection.route, endpoint, token);
+            connection.leave_owner(&mut self.routes);
         }
+        self.connections.put_back(token, connection);
         for key in unseen {
-            self.reset_unseen(token, key, now);
+            self.return_unseen(token, key, code, now);
         }
         for key in waiting {
             self.take_elsewhere(token, key, now);
         }
     }
 
-    /// A call that the upstream has not looked at: its client may make it again, and
+    /// A call that the upstream has not looked at is sent again. Where that can't be, its client may make it again, and
     /// gRPC's libraries do so by themselves (RFC 9113, 8.7).
-    fn reset_unseen(&mut self, token: u64, key: u64, now: Time) {
+    fn return_unseen(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let (up, begun) = (exchange.up, exchange.begun);
-        if up.token != token || begun {
+        let (up, client) = (exchange.up, exchange.down.token);
+        if up.token != token || exchange.begun {
             return;
         }
         exchange.up = End::NONE;
-        exchange.status = Some("NOT LOOKED AT BY UPSTREAM".to_owned());
-        let route = exchange.route;
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
-            http2.session.forget(up.stream);
+            http2.forget(up.stream, key);
         }
-        count(&self.counters(route).reset, 1);
+        // What the upstream has found an error in may be this very call: then it goes alone or not at all.
+        let may_go = code == ErrorCode::NO_ERROR || self.is_apart(client, now);
+        if may_go && self.send_again(key, now) {
+            return;
+        }
+        if let Some(exchange) = self.exchanges.get_mut(key) {
+            exchange.status = Some("NOT LOOKED AT BY UPSTREAM".to_owned());
+            let route = exchange.route;
+            count(&self.counters(route).reset, 1);
+        }
         self.give_up(key, ErrorCode::REFUSED_STREAM, now);
+    }
+
+    /// Gives a call that was not processed to a connection upstream anew. `false`: not all that was sent of it is kept,
+    /// or it has been tried too often.
+    pub(super) fn send_again(&mut self, key: u64, now: Time) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(key) else {
+            return false;
+        };
+        let is_spent = exchange.begun || exchange.tries >= MAX_TRIES;
+        if is_spent || !exchange.to_up.rewind() {
+            return false;
+        }
+        exchange.up = End::NONE;
+        let route = exchange.route;
+        count(&self.counters(route).resent, 1);
+        self.dispatch(key, now);
+        true
     }
 
     fn take_elsewhere(&mut self, token: u64, key: u64, now: Time) {
@@ -202,24 +224,24 @@ impl Worker {
         http2: Http2,
         now: Time,
     ) {
-        let keys = http2.session.keys_above(0);
+        let keys = http2.session.keys_from(0);
         let Some(endpoint) = endpoint else {
             for key in keys {
                 self.reset_by(token, key, ErrorCode::CANCEL, now);
             }
             return;
         };
-        // It has ended without a word.
-        if http2.session.http2.stage() == Stage::Open
-            && let Some(newest) = http2.session.newest_key(MAX_STREAM_ID)
-        {
-            self.blame(newest, now);
+        for key in http2.session.keys_from(http2.first_unsent) {
+            self.send_again(key, now);
         }
         let mut lost = 0;
         for key in keys {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
+            if exchange.up.token != token {
+                continue;
+            }
             exchange.up = End::NONE;
             if !exchange.to_down.ends() {
                 lost += 1;

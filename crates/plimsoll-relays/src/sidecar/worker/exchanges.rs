@@ -128,7 +128,7 @@ impl Worker {
             self.routes[route].setup.route.call_timeout(),
         ];
         let timeout = limits.into_iter().flatten().min();
-        let mut to_up = Queue::default();
+        let mut to_up = Queue::keeping();
         to_up.push(b"", end);
         let exchange = Box::new(Exchange {
             route,
@@ -253,6 +253,7 @@ impl Worker {
             return;
         };
         let (route, endpoint) = (exchange.route, exchange.endpoint);
+        exchange.to_up.stop_keeping();
         exchange.code = fields.code().or(exchange.code);
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
@@ -338,22 +339,31 @@ impl Worker {
             return;
         };
         let way = exchange.way_from(token);
-        let counters = &self.routes[exchange.route].setup.counters;
         match way {
             Way::Up => {
+                let counters = &self.routes[exchange.route].setup.counters;
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
-                exchange.down = End::NONE;
+                exchange.down.stream = 0;
                 count(&counters.cancelled, 1);
                 self.conclude(key, code, code, now);
             }
             Way::Down => {
-                exchange.up = End::NONE;
-                // An answer that is whole is still passed on.
-                if !exchange.to_down.ends() {
-                    exchange.status = Some(format!("RESET BY UPSTREAM: {code}"));
-                    count(&counters.reset, 1);
-                    self.conclude(key, code, code, now);
+                let up = std::mem::replace(&mut exchange.up, End::NONE);
+                let (client, is_whole) = (exchange.down.token, exchange.to_down.ends());
+                if let Some((_, http2)) = http2_of(&mut self.connections, token) {
+                    // The connection may yet end of it.
+                    http2.reset_calls.note(up.stream, client, now);
                 }
+                // An answer that is whole is still passed on.
+                if is_whole || code == ErrorCode::REFUSED_STREAM && self.send_again(key, now) {
+                    return;
+                }
+                if let Some(exchange) = self.exchanges.get_mut(key) {
+                    exchange.status = Some(format!("RESET BY UPSTREAM: {code}"));
+                    let route = exchange.route;
+                    count(&self.counters(route).reset, 1);
+                }
+                self.conclude(key, code, code, now);
             }
         }
     }
@@ -376,6 +386,7 @@ impl Worker {
                 let status = exchange.code.unwrap_or(u32::MAX);
                 let named = || Fields::code_name(exchange.code);
                 state.statuses.count(status, metrics, name, named);
+                self.note_answered(exchange.down.token, now);
             }
         }
         self.let_go(&exchange, Way::Down, code_down, now);
@@ -399,16 +410,21 @@ impl Worker {
             return;
         };
         let out = &mut transport.out;
-        if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
+        let client = exchange.down.token;
+        if end.stream == 0 {
+            // It was reset from there.
+        } else if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
             http2.session.forget(end.stream);
         } else if way == Way::Up && !exchange.begun {
+            http2.reset_calls.note(end.stream, client, now);
             http2.reset_unanswered(end.stream, code, write::End(to_there.ended), now, out);
         } else {
+            http2.reset_calls.note(end.stream, client, now);
             http2.session.reset(end.stream, code, out);
         }
         http2
             .session
-            .give_back(end.stream, from_there.waiting(), out);
+            .give_back(end.stream, from_there.not_passed_on(), out);
         self.mark(end.token);
     }
 
@@ -433,8 +449,10 @@ impl Worker {
             return;
         };
         let (begun, sent) = (exchange.begun, write::End(exchange.to_up.ended));
+        let client = exchange.down.token;
         if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
             let out = &mut transport.out;
+            http2.reset_calls.note(end.stream, client, now);
             if begun {
                 http2.session.reset(end.stream, ErrorCode::CANCEL, out)
             } else {

@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::{ErrorCode, Side, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, Side, Stage, Violation, write};
 
 use super::super::count;
 use super::super::http2::{End, Event, Session, Way};
 use super::super::transport::Transport;
-use super::resets::Resets;
+use super::charges::Account;
+use super::resets::{ResetCalls, Resets};
 use super::{Connections, HIGH_WATER, Role, Worker};
 
 const RARE_BEAT_INTERVAL: Duration = Duration::from_secs(300);
@@ -38,8 +39,12 @@ pub(super) struct Http2 {
     pub(super) beat_until: Time,
     /// What is still to be reset on a connection upstream.
     pub(super) resets: Resets,
-    /// The client's connection whose calls alone a connection upstream carries.
-    pub(super) owner: Option<u64>,
+    /// Whose calls alone a connection upstream carries.
+    pub(super) owner: Option<Account>,
+    /// Calls that were reset on a connection upstream.
+    pub(super) reset_calls: ResetCalls,
+    /// The lowest stream of which the socket was given nothing yet.
+    pub(super) first_unsent: u32,
     /// GOAWAY was announced, and sent with the last stream's id.
     pub(super) leaving: bool,
     pub(super) left: bool,
@@ -57,6 +62,8 @@ impl Http2 {
             beat_until: Time::NEVER,
             resets: Resets::default(),
             owner: None,
+            reset_calls: ResetCalls::default(),
+            first_unsent: 0,
             leaving: false,
             left: false,
         }
@@ -77,6 +84,11 @@ impl Http2 {
         self.choked
     }
 
+    /// An upstream that ends now does so without a word.
+    pub(super) fn ends_silently(&self) -> bool {
+        self.session.side() == Side::Client && self.session.http2.stage() == Stage::Open
+    }
+
     /// A call has been in flight for long since the last PING: servers of gRPC allow one every five minutes.
     pub(super) fn beats_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
@@ -90,6 +102,12 @@ impl Http2 {
 }
 
 impl Http2 {
+    /// A call's stream was never looked at, and nothing of the call is to be sent here.
+    pub(super) fn forget(&mut self, stream: u32, key: u64) {
+        self.session.forget(stream);
+        self.blocked.retain(|other| *other != key);
+    }
+
     /// Resets a stream that the upstream has not answered, now or later. `ended`: this end has sent
     /// END_STREAM.
     pub(super) fn reset_unanswered(
@@ -180,8 +198,10 @@ impl Worker {
             Side::Client => connection.owed > HIGH_WATER,
         };
         if connection.ended || violation.is_some() {
-            // The last frames, GOAWAY with its reason above all.
-            let _ = connection.transport.flush();
+            // The last frames, GOAWAY with its reason above all. An upstream that has ended gets no more calls.
+            if side == Side::Server || violation.is_some() {
+                let _ = connection.flush();
+            }
             self.close(token, now);
             return;
         }
@@ -280,10 +300,7 @@ impl Worker {
         };
         let out = &mut transport.out;
         (http2.session).data(to.stream, data, end, out);
-        if end.0 {
-            queue.push(b"", end);
-            queue.ended = true;
-        }
+        queue.note_sent(data, end);
         self.mark(to.token);
         if let Some((_, http2)) = http2_of(&mut self.connections, from.token) {
             http2.session.flows(from.stream);

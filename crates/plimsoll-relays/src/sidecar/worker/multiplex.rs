@@ -204,8 +204,7 @@ impl Worker {
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
         let layout = codec.layout(seen.manner);
-        let isolation = &mut from.isolation;
-        let found = match self.own_upstream(from.token, isolation, route, layout, now) {
+        let found = match self.find_own(from, layout, now) {
             Some(found) => found,
             None => self.find_upstream(route, layout, now),
         };
@@ -332,6 +331,7 @@ impl Worker {
                     self.call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
                     self.timed(up.route, call.began, status, now);
+                    self.note_answered(call.from, now);
                     let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
                         codec.renumber(bytes, seen.manner, call.id, out)
                     });
@@ -348,11 +348,7 @@ impl Worker {
             Kind::GoAway => {
                 // New calls take another connection; those in flight end on this one.
                 self.free_lane(up.route, endpoint, up.token);
-                if let Role::Up { owner, .. } = &mut up.role
-                    && owner.take().is_some()
-                {
-                    self.routes[up.route].apart -= 1;
-                }
+                up.leave_owner(&mut self.routes);
             }
             Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
             Kind::Request { .. } => {

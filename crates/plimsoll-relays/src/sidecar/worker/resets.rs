@@ -16,6 +16,11 @@ const MAX_AT_ONCE: u32 = 10;
 /// An upstream that has sent nothing is given the next ones all the same.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
+/// A call is suspected of its connection's end for so long after it was reset.
+const SUSPECTED_FOR: Duration = Duration::from_secs(10);
+/// Calls that are remembered after they were reset.
+const MAX_REMEMBERED: usize = 64;
+
 /// What is to be reset on a connection upstream.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
@@ -51,5 +56,27 @@ impl Resets {
     /// Returns the next one that waits, if it may be sent now.
     pub(super) fn next_waiting(&mut self) -> Option<(u32, ErrorCode)> {
         self.has_room().then(|| self.waiting.pop_front())?
+    }
+}
+
+/// Calls of a connection upstream that were reset a moment ago: their streams, their clients, and when.
+#[derive(Default)]
+pub(super) struct ResetCalls(VecDeque<(u32, u64, Time)>);
+
+impl ResetCalls {
+    /// Takes note of one, and of the newest alone of several of one client in a row.
+    pub(super) fn note(&mut self, stream: u32, client: u64, now: Time) {
+        if self.0.back().is_some_and(|(_, last, _)| *last == client) {
+            self.0.pop_back();
+        } else if self.0.len() >= MAX_REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back((stream, client, now));
+    }
+
+    pub(super) fn recent(&self, now: Time) -> impl Iterator<Item = (u32, u64)> {
+        let all = self.0.iter();
+        let recent = all.filter(move |(_, _, at)| now < *at + SUSPECTED_FOR);
+        recent.map(|(stream, client, _)| (*stream, *client))
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct RouteState {
     /// Layouts of frames that calls came in since the last tick, a bit each.
     pub(super) called: u8,
     /// Connections upstream that each carry one client's calls.
-    pub(super) apart: usize,
+    pub(super) apart: Vec<u64>,
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
     /// Clients whose next request waits for a connection of their own. Nobody waits behind them.
@@ -54,7 +54,7 @@ impl RouteState {
             endpoints: Vec::new(),
             next_endpoint: 0,
             called: 0,
-            apart: 0,
+            apart: Vec::new(),
             held: VecDeque::new(),
             held_apart: Vec::new(),
             troubles: Troubles::default(),

@@ -96,7 +96,7 @@ impl Worker {
             Err(e) => {
                 self.read_failed(connection, &e, now);
                 // The alert with the reason, where TLS made one.
-                let _ = connection.transport.flush();
+                let _ = connection.flush();
                 return false;
             }
         };
@@ -154,9 +154,9 @@ impl Worker {
 
     fn begin(&mut self, token: u64, route: usize, now: Time) {
         match self.routes[route].setup.route.protocol.carriage {
-            Carriage::Frames { .. } => self.admit(token),
+            Carriage::Frames { .. } => self.admit(token, now),
             Carriage::Streams { .. } => {
-                self.admit(token);
+                self.admit(token, now);
                 self.greet(token);
             }
             Carriage::Bytes => self.meet(token, route, now),
@@ -303,7 +303,7 @@ impl Worker {
         let Some(connection) = self.live(token) else {
             return;
         };
-        if connection.transport.flush().is_err() {
+        if connection.flush().is_err() {
             self.close(token, now);
             return;
         }

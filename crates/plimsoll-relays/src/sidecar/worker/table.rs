@@ -5,6 +5,7 @@ use std::io;
 use plimsoll_engine::poller::{Interest, Token};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
+use plimsoll_wire::http2::MAX_STREAM_ID;
 
 use super::super::access_log::Line;
 use super::super::count;
@@ -86,9 +87,10 @@ impl Worker {
         }
     }
 
-    pub(super) fn closed(&mut self, connection: Connection, now: Time) {
+    pub(super) fn closed(&mut self, mut connection: Connection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_new());
-        let problem = connection.problem.as_deref();
+        let problem = connection.problem.take();
+        let problem = problem.as_deref();
         let problem = problem.unwrap_or("it closed the connection before it could be used");
         let endpoint = connection.endpoint;
         match endpoint {
@@ -101,9 +103,7 @@ impl Worker {
                     self.routes[route].endpoints[endpoint].counters.open.dec();
                 }
                 self.free_lane(route, endpoint, connection.token);
-                if connection.owner().is_some() {
-                    self.routes[route].apart -= 1;
-                }
+                connection.leave_owner(&mut self.routes);
                 let is_pipe = matches!(connection.role, Role::Pipe { .. });
                 if connection.unneeded {
                     // It was ended here.
@@ -122,7 +122,7 @@ impl Worker {
             } if let Some(endpoint) = endpoint => {
                 let lost = calls.take_if(|_| true);
                 if !connection.unneeded {
-                    self.blame_newest(&lost, last_oneway, now);
+                    self.blame_newest(route, &lost, last_oneway, now);
                 }
                 let why = if connection.connecting {
                     Why::NoUpstream
@@ -135,8 +135,11 @@ impl Worker {
                 }
             }
             Role::Http2(http2) => {
+                if !connection.unneeded && http2.ends_silently() {
+                    self.blame_around(route, MAX_STREAM_ID, &http2, now);
+                }
                 self.http2_lost(connection.token, route, endpoint, *http2, now);
-                self.close_own(connection.isolation, now);
+                self.close_own(connection.isolation.own, now);
             }
             Role::Pipe { peer } => {
                 if endpoint.is_none() && self.logs() {

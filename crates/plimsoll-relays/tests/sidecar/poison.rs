@@ -1,0 +1,179 @@
+//! Calls over HTTP/2 that an upstream ends its connection of, beside a client that does nothing wrong and has every call
+//! answered. Who made a connection is said by a PROXY header.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use plimsoll_relays::sidecar::Sidecar;
+use plimsoll_wire::http2::{ErrorCode, write};
+
+use super::http2_peer::{Came, Http2Peer};
+use super::malformed::{ECHO, Good, client, make};
+use super::shapes::{block, request};
+use super::{eventually, route, sidecar};
+
+const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
+const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
+
+/// An upstream that ends its connection as soon as a call has `x-poison`, and answers all others: those with `x-hold`
+/// together with the next one.
+fn fragile() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let peer = Http2Peer::new(stream.unwrap(), false, &[]);
+            thread::spawn(move || serve(peer));
+        }
+    });
+    address
+}
+
+fn serve(mut peer: Http2Peer) {
+    let (mut held, mut whole) = (Vec::new(), Vec::new());
+    loop {
+        let came = peer.next();
+        let code = match came.field("x-poison") {
+            None => None,
+            Some("silent") => return,
+            // As if it had not looked at that one.
+            Some("unseen") => Some((came.stream().saturating_sub(2), ErrorCode::PROTOCOL_ERROR)),
+            Some(_) => Some((came.stream(), ErrorCode::ENHANCE_YOUR_CALM)),
+        };
+        if let Some((last, code)) = code {
+            peer.say(|out| write::goaway(out, last, code, b""));
+            return;
+        }
+        if came.field("x-hold").is_some() {
+            held.push(came.stream());
+        }
+        match came {
+            Came::Data {
+                stream, end: true, ..
+            } => whole.push(stream),
+            Came::End => return,
+            _ => {}
+        }
+        if whole.iter().any(|stream| !held.contains(stream)) {
+            held.clear();
+            for stream in whole.drain(..) {
+                peer.headers(stream, &ANSWER, true);
+            }
+        }
+    }
+}
+
+/// A connection that this address has made, as a proxy says.
+fn client_from(ip: &str, outside: SocketAddr) -> Http2Peer {
+    let mut stream = TcpStream::connect(outside).unwrap();
+    let line = format!("PROXY TCP4 {ip} 192.0.2.9 5555 80\r\n");
+    stream.write_all(line.as_bytes()).unwrap();
+    Http2Peer::new(stream, true, &[])
+}
+
+fn poison(kind: &str) -> Vec<u8> {
+    let mut poison = request(ECHO);
+    poison.push((b"x-poison".to_vec(), kind.as_bytes().to_vec()));
+    block(&poison)
+}
+
+/// Does something that a connection upstream ends of, and waits until the sidecar knows.
+fn ending_one(relay: &Sidecar, act: impl FnOnce()) {
+    let suspected = || relay.counter("r", "clients_suspected_total").unwrap();
+    let before = suspected();
+    act();
+    eventually("somebody is suspected", || suspected() > before);
+}
+
+#[test]
+fn poison_calls_get_own_connection() {
+    let (relay, outside) = sidecar(&route("grpc", fragile(), ""));
+    let (mut good, mut bad) = (Good::new(outside, ECHO), client(outside));
+    let poison = poison("1");
+    for round in 0..20u32 {
+        bad.say(|out| make(&poison, 2 * round + 1, out));
+        assert_eq!(bad.next().field("grpc-status"), Some("14"));
+        good.call("poison");
+    }
+    // The first one was on the connection that all share, each other one on one of its own.
+    let connects = || relay.counter("r", "upstream_connects_total");
+    eventually("connections of their own", || connects() >= Some(20));
+    relay.stop();
+}
+
+/// Sends poison beside a call of `good` that is in flight, which has to end well.
+fn poison_beside(good: &mut Good, kind: &str, send: impl FnOnce(&[u8]), relay: &Sidecar) {
+    let sent = || relay.counter("r", "requests_total").unwrap();
+    let before = sent();
+    good.begin_call("x-hold");
+    eventually("the call is in flight", || sent() > before);
+    ending_one(relay, || send(&poison(kind)));
+    good.begin_call("x-good");
+    good.end_call(kind);
+    good.end_call(kind);
+}
+
+#[test]
+fn first_poison_of_unknown_address_harms_nobody() {
+    let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
+    let mut good = Good::by(client_from("192.0.2.1", outside), ECHO);
+    good.call("nothing");
+    let kinds = ["calm", "silent", "unseen"];
+    for (n, kind) in (0..9).zip(kinds.into_iter().cycle()) {
+        let mut bad = client_from(&format!("198.51.100.{n}"), outside);
+        let send = |poison: &[u8]| bad.say(|out| make(poison, 1, out));
+        poison_beside(&mut good, kind, send, &relay);
+    }
+    relay.stop();
+}
+
+#[test]
+fn client_that_leaves_after_poison_is_blamed() {
+    for kind in ["calm", "silent", "unseen"] {
+        let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
+        let mut good = Good::by(client_from("192.0.2.1", outside), ECHO);
+        let bad = || client_from("198.51.100.7", outside);
+        // It is known, so its first poison is on the connection that all share.
+        let mut known = Good::by(bad(), ECHO);
+        (0..10).for_each(|_| known.call("nothing"));
+        good.call("nothing");
+        let mut gone = bad();
+        ending_one(&relay, || {
+            gone.say(|out| make(&poison(kind), 1, out));
+            gone.leave();
+        });
+        for _ in 0..5 {
+            let mut next = bad();
+            let send = |poison: &[u8]| next.say(|out| make(poison, 1, out));
+            poison_beside(&mut good, kind, send, &relay);
+        }
+        relay.stop();
+    }
+}
+
+#[test]
+fn excess_isolated_clients_share_connections() {
+    let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
+    Good::by(client_from("192.0.2.1", outside), ECHO).call("nothing");
+    // More of one address than may have connections upstream of their own.
+    let ip = "198.51.100.7";
+    let mut bad = client_from(ip, outside);
+    bad.say(|out| make(&poison("calm"), 1, out));
+    assert_eq!(bad.next().field("grpc-status"), Some("14"));
+    let mut clients: Vec<_> = (0..300)
+        .map(|_| Good::by(client_from(ip, outside), ECHO))
+        .collect();
+    clients
+        .iter_mut()
+        .for_each(|client| client.begin_call("x-good"));
+    clients
+        .iter_mut()
+        .for_each(|client| client.end_call("others"));
+    // One that leaves takes nobody with it.
+    for mut client in clients.into_iter().take(40) {
+        client.call("others");
+    }
+    assert_eq!(relay.counter("r", "answered_busy_total"), Some(0));
+    relay.stop();
+}
