@@ -473,3 +473,6 @@ impl Worker {
         self.see_off(now);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -150,3 +150,67 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_wire::http2::Side;
+
+    use super::*;
+
+    /// A connection to a service that has sent its greeting.
+    fn greeted() -> Session {
+        let (mut session, mut greeting) = (Session::new(Side::Client), Vec::new());
+        Session::new(Side::Server).open(100, &mut greeting);
+        let mut input = &greeting[..];
+        while (session.next(&mut input, &mut Vec::new()).unwrap()).is_some() {}
+        session
+    }
+
+    /// Sends what the queue has on a new stream of a new connection; the bytes and how many are new.
+    fn sent_anew(queue: &mut Queue) -> (Vec<u8>, usize) {
+        let (mut session, mut out) = (greeted(), Vec::new());
+        session.adopt(1, 7, End(false));
+        let went = queue.send(&mut session, 1, &mut out, usize::MAX);
+        (out, went)
+    }
+
+    #[test]
+    fn request_is_sent_again_byte_for_byte() {
+        let mut queue = Queue::keeping();
+        queue.push(b"hel", End(false));
+        queue.push(b"lo", End(true));
+        let (first, went) = sent_anew(&mut queue);
+        assert_eq!(
+            (went, queue.is_empty(), queue.not_passed_on()),
+            (5, true, 0)
+        );
+        assert!(queue.rewind());
+        assert!(!queue.is_empty() && !queue.ended);
+        // Its sender's window was opened by as much already.
+        assert_eq!(sent_anew(&mut queue), (first, 0));
+        queue.stop_keeping();
+        assert!(!queue.rewind() && queue.ended && queue.is_empty());
+    }
+
+    #[test]
+    fn long_request_is_not_kept() {
+        let mut queue = Queue::keeping();
+        queue.note_sent(&[0; MAX_RESENT], End(false));
+        queue.push(b"more", End(false));
+        assert_eq!(queue.not_passed_on(), 4);
+        assert!(queue.rewind());
+        assert_eq!(sent_anew(&mut queue).1, 4);
+        assert!(!queue.rewind(), "{} bytes", queue.data.len());
+        assert_eq!((queue.waiting(), queue.not_passed_on()), (0, 0));
+        queue.note_sent(b"and more", End(true));
+        assert!(queue.data.is_empty() && queue.is_empty());
+    }
+
+    #[test]
+    fn answers_are_not_kept() {
+        let mut queue = Queue::default();
+        queue.push(b"answer", End(false));
+        assert_eq!(sent_anew(&mut queue).1, 6);
+        assert!(queue.data.is_empty() && !queue.rewind());
+    }
+}

@@ -288,6 +288,32 @@ mod tests {
     }
 
     #[test]
+    fn new_address_is_trusted_once_answered() {
+        let mut charges = Charges::default();
+        let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
+        let now = Time::ZERO + Duration::from_secs(5);
+        assert!(
+            !charges.admit(of(1), now).is_active(now),
+            "the first of all"
+        );
+        for _ in 0..MIN_ANSWERED {
+            assert!(charges.admit(of(2), now).is_active(now));
+            charges.trust(of(2), now);
+        }
+        assert!(!charges.admit(of(2), now).is_active(now));
+        // What is held against it costs it the trust, too.
+        charges.of(of(2), now).set_apart(now);
+        let later = now + APART_FOR;
+        assert!(!charges.trust(of(2), now));
+        assert!(charges.admit(of(2), now).until == later);
+        assert!(charges.admit(of(2), later).is_active(later));
+        for _ in 0..MIN_ANSWERED {
+            charges.trust(of(2), later);
+        }
+        assert!(!charges.admit(of(2), later).is_active(later));
+    }
+
+    #[test]
     fn recently_closed_connections_are_remembered() {
         let mut charges = Charges::default();
         let of = |n: u64| Some(IpAddr::from((n as u32).to_be_bytes()));

@@ -80,3 +80,25 @@ impl ResetCalls {
         recent.map(|(stream, client, _)| (*stream, *client))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reset_calls_are_few_and_forgotten() {
+        let second = |n: u64| Time::ZERO + Duration::from_secs(n);
+        let mut calls = ResetCalls::default();
+        for stream in 0..1000 {
+            calls.note(stream, 7, second(1));
+        }
+        calls.note(1001, 8, second(2));
+        assert_eq!(calls.0.len(), 2);
+        let recent: Vec<_> = calls.recent(second(11)).collect();
+        assert_eq!(recent, [(1001, 8)]);
+        for client in 0..1000 {
+            calls.note(2000, client, second(2));
+        }
+        assert_eq!(calls.0.len(), MAX_REMEMBERED);
+    }
+}

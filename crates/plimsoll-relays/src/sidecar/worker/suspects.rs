@@ -114,4 +114,16 @@ mod tests {
         let newest: Vec<_> = (0..1000).rev().take(MAX_SUSPECTS).collect();
         assert_eq!(suspects(&many, None, second(1000)), newest);
     }
+
+    #[test]
+    fn suspects_are_neighbours_of_last_stream() {
+        let calls = vec![(9, 90), (1, 10), (5, 50), (7, 70), (3, 50)];
+        assert_eq!(suspects_around(5, calls.clone()), [50, 70, 90, 10]);
+        // Nothing says where it ended: the newest are first.
+        assert_eq!(suspects_around(u32::MAX, calls), [90, 70, 50, 10]);
+        let many: Vec<_> = (0..1000u32).map(|n| (n, u64::from(n))).collect();
+        let suspects = suspects_around(500, many);
+        assert_eq!(suspects.len(), MAX_SUSPECTS);
+        assert!(suspects.iter().all(|client| (493..=508).contains(client)));
+    }
 }
