@@ -87,7 +87,7 @@ codes! {
     SocketOpen "socket_open" "connect to upgrade answered of the session's socket";
     TimeToFirstToken "time_to_first_token" "query due to its first token, of those that succeeded";
     FirstToken "first_token" "query sent to its first token, of those that succeeded";
-    TokenGap "token_gap" "from one token to the next; of streams over HTTP those of answers that succeeded";
+    TokenGap "token_gap" "from one token of a query to the next, of those that succeeded";
     TokenMean "time_per_token" "from a query's first token to its last, divided by the tokens that came after the first, of those that succeeded";
     Reconnect "reconnect" "socket lost to socket open again";
 }

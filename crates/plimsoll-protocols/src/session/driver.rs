@@ -105,6 +105,7 @@ impl Scripts for Sessions {
             trouble: None,
             lost_at: Time::NEVER,
             query: None,
+            gaps: Vec::new(),
             promised: None,
             asked: 0,
             due: Time::NEVER,
@@ -229,6 +230,8 @@ pub struct Session {
     trouble: Option<Outcome>,
     lost_at: Time,
     query: Option<Query>,
+    /// Gaps between its tokens, recorded once it has succeeded. Nanoseconds, to more digits than histograms keep.
+    gaps: Vec<f32>,
     /// Tokens that it is to bring, as far as that is known before its `done`.
     promised: Option<u64>,
     /// Queries begun.

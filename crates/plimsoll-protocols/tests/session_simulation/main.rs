@@ -14,7 +14,7 @@ use std::time::Duration;
 use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
 use plimsoll_engine::script::worker::ScriptWorker;
 use plimsoll_engine::worker::Share;
-use plimsoll_model::measure::Count;
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Shard, Spacing, Stage};
 use plimsoll_model::record::{Interval, StageRecord};
 use plimsoll_model::spec::parse_target;
@@ -259,6 +259,9 @@ fn success_implies_all_tokens_despite_faults() {
             "{}",
             context()
         );
+        // Gaps of queries that failed are in no figure.
+        let gaps = record.measures.times(TimeMeasure::TokenGap).len();
+        assert_eq!(gaps, record.ok() * (TOKENS - 1), "{}", context());
         failed += record.errors();
     }
     if std::env::var_os("SIMULATION_SEED").is_none() {

@@ -10,6 +10,9 @@ use super::{End, Finish, Query, Request, SOCKET_LINK, Session};
 use crate::session::account::{Arrived, Frame};
 use crate::session::measures;
 
+/// Gaps between the tokens of a query that are kept until it has ended; those behind them are left out.
+const MAX_GAPS: usize = 1 << 16;
+
 impl Session {
     pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut Turn<'_>) {
         let Ok(frame) = serde_json::from_str::<Frame<'_>>(text) else {
@@ -81,8 +84,8 @@ impl Session {
         }
         if query.first_token == Time::NEVER {
             query.first_token = now;
-        } else {
-            turn.time(TimeMeasure::TokenGap, now.since(query.last_token));
+        } else if self.gaps.len() < MAX_GAPS {
+            self.gaps.push(now.since(query.last_token) as f32);
         }
         query.last_token = now;
     }
@@ -204,6 +207,11 @@ impl Session {
         };
         let arrival = Time(sent.0.saturating_sub(late));
         let first = query.map_or(Time::NEVER, |query| query.first_token);
+        for ns in self.gaps.drain(..) {
+            if outcome.is_ok() {
+                turn.time(TimeMeasure::TokenGap, ns as u64);
+            }
+        }
         let mut per_token = 0;
         if let Some(query) = query
             && outcome.is_ok()
