@@ -62,6 +62,8 @@ fn stamp(at: Timestamp) -> String {
 fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut known = HashSet::new();
     for name in names {
+        // What is left out is no difference.
+        name.retain(is_kept);
         let mut unique = name.clone();
         let mut number = 1;
         while !known.insert(unique.clone()) {
@@ -301,6 +303,11 @@ fn objective(judged: Judged) -> Case {
     }
 }
 
+/// Whether XML 1.0 (2.2) can hold a character.
+fn is_kept(c: char) -> bool {
+    matches!(c, '\n' | '\r' | '\t') || !c.is_control() && !('\u{fffe}'..='\u{ffff}').contains(&c)
+}
+
 /// Text for an attribute; what XML 1.0 (2.2) can't hold at all is left out.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -314,8 +321,8 @@ fn escape(text: &str) -> String {
             '\n' => out += "&#10;",
             '\r' => out += "&#13;",
             '\t' => out += "&#9;",
-            c if c.is_control() || ('\u{fffe}'..='\u{ffff}').contains(&c) => {}
-            c => out.push(c),
+            c if is_kept(c) => out.push(c),
+            _ => {}
         }
     }
     out
@@ -330,6 +337,9 @@ mod tests {
         let mut names = ["a", "b", "a", "a (2)", "a"].map(str::to_owned);
         number_equal_names(names.iter_mut());
         assert_eq!(names, ["a", "b", "a (2)", "a (2) (2)", "a (3)"]);
+        let mut names = ["a", "a\u{1}"].map(str::to_owned);
+        number_equal_names(names.iter_mut());
+        assert_eq!(names, ["a", "a (2)"]);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::run::Run;
 use support::{Place, stderr_of};
@@ -30,7 +32,7 @@ fn lanes_share_schedule_by_weight() {
         &score.plaintext(),
         &format!(
             "[lanes.browse]\nweight = 7\n\
-             [lanes.checkout]\nweight = 2\nload.connections = 3\nobjective.p50 = \"< 1us\"\n\
+             [lanes.checkout]\nweight = 2\nload.connections = 3\nobjective.p50 = \"< 1us\"\nobjective.errors = \"< 100%\"\n\
              [lanes.rpc]\ntarget = \"sofa://127.0.0.1:{}\"\ncall.bolt = {{ service = \"com.alipay.test.TestService:1.0\", method = \"echoStr\", arguments = '[\"hello\"]' }}\n",
             bolt.port
         ),
@@ -96,6 +98,41 @@ fn lanes_share_schedule_by_weight() {
     assert_eq!(json["lanes"]["lanes"][0]["weight"], 7);
     let junit = place.expect(0, &["report", "shop", "--junit", "-"]);
     assert!(junit.contains("checkout"), "{junit}");
+    // Three lanes, of which one has two objectives.
+    assert_eq!(junit_cases(&junit).len(), 5, "{junit}");
+}
+
+/// The class names and names of a document's test cases, no two of which are the same.
+fn junit_cases(junit: &str) -> BTreeSet<&str> {
+    let mut cases = BTreeSet::new();
+    for line in junit.lines() {
+        let Some(case) = line.trim().strip_prefix("<testcase ") else {
+            continue;
+        };
+        let names = &case[..case.find(" time=").unwrap()];
+        assert!(cases.insert(names), "twice: {names}\n{junit}");
+    }
+    cases
+}
+
+/// Many readers of JUnit show one of the test cases that have a class name and a name in common.
+#[test]
+fn junit_cases_of_equal_runs_differ() {
+    let place = Place::new();
+    let score = place.serve(&["score", "--delay", "0s"]);
+    let objectives =
+        "[objective]\n\"errors\" = \"< 50%\"\n\"p50\" = \"< 10s\"\n\"p99\" = \"< 10s\"\n";
+    for file in ["a.toml", "b.toml"] {
+        plan(&place, &score.plaintext(), objectives);
+        let text = place.read("plan.toml").replace("200/s", "50/s");
+        let text = text.replace("3s", "1s").replace("name = \"a shop\"\n", "");
+        std::fs::write(place.path(file), text).unwrap();
+    }
+    let output = place.run(&["run", "a.toml", "b.toml", "--junit", "junit.xml"]);
+    let said = stderr_of(&output);
+    let junit = place.read("junit.xml");
+    // Each has its objectives, and that it is valid.
+    assert_eq!(junit_cases(&junit).len(), 8, "{junit}\n{said}");
 }
 
 #[test]
