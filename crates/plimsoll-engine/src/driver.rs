@@ -53,6 +53,8 @@ pub enum Event {
     /// A call has ended without the server having acted on it, and may be sent once more; in place of
     /// [`Event::Done`], whose outcome stands where it is not.
     NotTaken(Done),
+    /// A call has ended because the load's time is up, as a stream without an end of its own does.
+    EndedWithLoad(Done),
     /// A call that carries several messages (a stream) has received a whole one.
     Message(CallId),
     /// A token of a streamed answer has come, or several in one piece.
@@ -121,7 +123,7 @@ impl Event {
     #[must_use]
     pub fn ended(&self) -> Option<&Done> {
         match self {
-            Self::Done(done) | Self::NotTaken(done) => Some(done),
+            Self::Done(done) | Self::NotTaken(done) | Self::EndedWithLoad(done) => Some(done),
             _ => None,
         }
     }
@@ -269,6 +271,10 @@ pub trait Driver {
 
     /// A timer of the driver's own has run out.
     fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
+
+    /// The load's time is up, and the drain begins: ends the calls that would never end by themselves, each as a success
+    /// with [`Event::EndedWithLoad`]. Others go on. Called before the deadlines of that moment are judged.
+    fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
     /// The transport is gone: end every call in flight with `outcome`.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);

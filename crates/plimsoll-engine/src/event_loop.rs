@@ -81,6 +81,8 @@ pub struct EventLoop<C: Client, N: Network> {
     awoke: Time,
 
     pub(crate) start: Time,
+    /// When the load's time is up; [`Time::NEVER`]: it has been, or a number of calls ends the load.
+    load_end: Time,
     pub(crate) issue: Issue,
     pub(crate) stage: u8,
     pub(crate) phase: Phase,
@@ -126,6 +128,7 @@ where
             looked: Time::ZERO,
             awoke: Time::ZERO,
             start: Time::NEVER,
+            load_end: Time::NEVER,
             issue: Issue::of(&share),
             stage: first_counted.unwrap_or(0) as u8,
             phase: Phase::Connecting,
@@ -243,6 +246,9 @@ where
             self.serve_socket(control, Ready::to_be_read(token));
         }
         now = self.network.now();
+        if now >= self.load_end {
+            self.end_load(control, now);
+        }
         self.expire(control, now);
         self.begin_connections(control, now);
         self.issue_due(control, now);
@@ -258,6 +264,19 @@ where
             self.hand_over(control, now, false);
         }
         Ok(())
+    }
+
+    /// The load's time is up: what was due has been issued, and the client is told before deadlines are judged.
+    #[cold]
+    fn end_load(&mut self, control: &mut impl Control, now: Time) {
+        let end = std::mem::replace(&mut self.load_end, Time::NEVER);
+        self.issue_due(control, now);
+        if self.is_exhausted(now) {
+            self.stop_issuing(now);
+        }
+        if !self.interrupted {
+            self.load_ended(control, end, now);
+        }
     }
 
     #[cold]

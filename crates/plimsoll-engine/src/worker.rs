@@ -27,6 +27,7 @@ use crate::tls::TlsClient;
 
 mod calls;
 mod connection;
+mod deadlines;
 mod events;
 mod issue;
 mod lanes;
@@ -325,12 +326,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     fn expire(&mut self, control: &mut impl Control, now: Time) {
         let is_due = |first: &mut (Time, Token)| first.0 <= now;
         if let Some(deadline) = self.share.load.deadline {
-            while let Some((id, call)) = self.client.calls.oldest() {
-                if call.arrival + deadline > now {
-                    break;
-                }
-                self.deadline_passed(control, id, now);
-            }
+            self.expire_calls(control, deadline, now, now);
             self.expire_waiting(deadline, now);
         } else if self.stalled_at() <= now {
             self.fail_stalled(control, now);
@@ -349,6 +345,10 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         while let Some((_, token)) = self.client.marks.pop_front_if(is_due) {
             self.mark_due(control, token, now);
         }
+    }
+
+    fn load_ended(&mut self, control: &mut impl Control, end: Time, now: Time) {
+        self.end_endless(control, end, now);
     }
 
     #[inline]

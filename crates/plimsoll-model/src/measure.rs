@@ -46,6 +46,7 @@ codes! {
     BytesPacked "bytes_packed" "bytes of packed bodies (gzip, deflate, br, zstd), as received";
     BytesUnpacked "bytes_unpacked" "bytes that came out of them";
     MessagesUnasked "messages_unasked" "messages on WebSockets that answered no call";
+    StreamsEndedWithLoad "streams_ended_with_load" "streams without an end of their own that were ended, as a success, when the load's time was up";
     CallsRetried "calls_retried" "calls that the server did not take (GOAWAY, REFUSED_STREAM, an idle connection that it closed), sent once more";
     ContentBytes "content_bytes" "bytes of the contents of messages, sent and received, without their headers";
     LinkConnections "link_connections" "connections whose bytes were counted";

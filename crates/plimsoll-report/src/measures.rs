@@ -69,6 +69,9 @@ pub(crate) const EARLY_DATA_LABEL: &str = "0-RTT";
 /// Calls that were sent once more.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
+/// Streams that the end of the load ended.
+pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
+
 /// Messages of the server that nobody waited for.
 pub(crate) const UNASKED_LABEL: &str = "unasked";
 
@@ -138,6 +141,14 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     if retried > 0 {
         let text = format!("{} calls that the server had not taken", count(retried));
         besides.push(Fact::loud(RETRIED_LABEL, text));
+    }
+    let ended = of(Count::StreamsEndedWithLoad);
+    if ended > 0 {
+        let text = format!(
+            "{} streams with the load: none had ended by itself, and their times are how long they were held",
+            count(ended)
+        );
+        besides.push(Fact::loud(ENDED_WITH_LOAD_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {

@@ -94,6 +94,9 @@ pub trait Steps<W> {
     /// Timers that have run out, those of the loop's connections and races included.
     fn expire(&mut self, control: &mut impl Control, now: Time);
 
+    /// The load's time was up at `end`: nothing new begins, and what never ends by itself is ended.
+    fn load_ended(&mut self, _control: &mut impl Control, _end: Time, _now: Time) {}
+
     /// Open loop: what arrived is begun, or waits.
     fn arrived(&mut self, control: &mut impl Control, arrival: Arrival, now: Time);
 

@@ -266,6 +266,9 @@ where
             Issue::Closed(_) => self.enter_stage(self.start),
         }
         self.phase = Phase::Loading;
+        let length = self.share.schedule.end();
+        let lasts = length.filter(|_| self.share.load.calls.is_none());
+        self.load_end = lasts.map_or(Time::NEVER, |length| self.start.plus_nanos(length));
     }
 
     /// Closed loop: which stage it is, and when that changes.
@@ -431,7 +434,7 @@ where
         }
     }
 
-    fn stop_issuing(&mut self, now: Time) {
+    pub(super) fn stop_issuing(&mut self, now: Time) {
         if self.phase == Phase::Loading {
             self.phase = Phase::Draining;
             self.stopped_at = now;
@@ -439,7 +442,7 @@ where
     }
 
     /// Nothing more will be issued.
-    fn is_exhausted(&self, now: Time) -> bool {
+    pub(super) fn is_exhausted(&self, now: Time) -> bool {
         match &self.issue {
             Issue::Open(open) => open.next.is_none() && now >= open.end,
             Issue::Closed(closed) => {

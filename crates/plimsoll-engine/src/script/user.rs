@@ -266,7 +266,10 @@ impl<C: Course> User<C> {
         for event in events.drain(..) {
             let stage = turn.stage;
             match (event, &mut self.call) {
-                (Event::Done(done) | Event::NotTaken(done), Some(_)) => {
+                (
+                    Event::Done(done) | Event::NotTaken(done) | Event::EndedWithLoad(done),
+                    Some(_),
+                ) => {
                     self.ended(&done, now, turn);
                 }
                 (Event::Token { bytes, .. }, Some(call)) => {
@@ -297,6 +300,7 @@ impl<C: Course> User<C> {
                 (
                     Event::Done(_)
                     | Event::NotTaken(_)
+                    | Event::EndedWithLoad(_)
                     | Event::Token { .. }
                     | Event::Message(_)
                     | Event::Usage { .. }

@@ -23,6 +23,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, now),
                 Event::NotTaken(done) => self.not_taken(&done, role, now),
+                Event::EndedWithLoad(done) => self.ended_with_load(&done, role, now),
                 Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.first_message(stage, now.since(sent));

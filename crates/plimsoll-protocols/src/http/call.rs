@@ -75,6 +75,8 @@ pub struct HttpCall {
     pub stream: Option<EventStream>,
     /// A stream that has lasted for so long is ended, and its call has succeeded.
     pub stream_duration: Option<Duration>,
+    /// Streams that have brought events, and of which none has ended by itself, end with the load as a success.
+    pub ends_with_load: bool,
     /// Counts the tokens of streamed answers, besides the service.
     pub tokenizer: Option<TokenCounter>,
     /// A user makes several such calls, each of which carries the messages so far.

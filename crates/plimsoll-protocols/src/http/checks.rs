@@ -6,6 +6,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::Goodput;
 
 use super::call::{EventStream, HttpCall};
+use super::endless::Endless;
 use super::envelopes;
 use super::missing::MissingPage;
 use super::needle::Needle;
@@ -78,6 +79,8 @@ pub(super) struct Checks {
     pub(super) stream: Option<EventStream>,
     /// A stream is ended after so long, from its head on.
     pub(super) stream_duration: Option<Duration>,
+    /// Whether streams end with the load.
+    pub(super) endless: Endless,
     /// Messages have a prefix, those of requests too.
     pub(super) has_prefix: bool,
     /// The text of an answer is reported.
@@ -106,6 +109,7 @@ impl Checks {
             missing: call.is_file.then(|| MissingPage::of(&call.path)),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
+            endless: Endless::new(call.ends_with_load),
             has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),

@@ -201,6 +201,10 @@ impl Driver for HttpDriver {
         either!(mut self.expire(now, out, events));
     }
 
+    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.end_with_load(now, out, events));
+    }
+
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
         either!(mut self.abort(outcome, now, events));
     }

@@ -217,6 +217,12 @@ impl Content {
         self.settled.get_or_insert((Outcome::Ok, None));
     }
 
+    /// It is a stream that has brought events, goes on, and lacks nothing that is expected of it.
+    pub(super) fn is_endless(&self, checks: &Checks) -> bool {
+        let lacks_text = checks.body.is_some() && !self.found;
+        self.settled.is_none() && self.events_found > 0 && !lacks_text
+    }
+
     /// The call is over, although the body may not be.
     pub(super) fn is_settled(&self) -> bool {
         self.settled.is_some()
@@ -229,6 +235,7 @@ impl Content {
         call: CallId,
         events: &mut Vec<Event>,
     ) -> (Outcome, Option<String>) {
+        let ended_by_itself = self.settled.is_none();
         if let Some(mut unpacker) = self.unpacker.take() {
             // A stream may end before its body.
             if self.settled.is_none() {
@@ -261,6 +268,9 @@ impl Content {
         }
         let (outcome, why) = self.judged(checks);
         if outcome == Outcome::Ok {
+            if ended_by_itself {
+                checks.endless.note_end();
+            }
             let texts = self.written.drain(..);
             events.extend(texts.map(|text| Event::Text { call, text }));
         }

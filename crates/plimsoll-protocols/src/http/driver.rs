@@ -23,6 +23,7 @@ use plimsoll_wire::http1::{Body, FieldSpace, Framing, Heads, Http1Error, Respons
 use super::checks::{Checks, Reading};
 use super::content::Content;
 use super::conversation::GivesBodies;
+use super::endless::mark_ended_with_load;
 use super::errors::broken;
 use super::request::{HttpRequest, Prepared};
 use super::trace::HeadTracer;
@@ -314,6 +315,17 @@ impl Http1Driver {
         }
     }
 
+    /// Ends the stream under way, as a success.
+    fn end_stream(&mut self, events: &mut Vec<Event>) {
+        // HTTP/1.1 can't end an answer but with its connection.
+        let good = self.head.filter(|head| head.outcome.is_ok());
+        if let Some(head) = good.filter(|_| self.call.is_some()) {
+            self.content.settle();
+            self.answered(head, events);
+            self.draining = true;
+        }
+    }
+
     /// The server closed the connection because it was idle, and the request was on its way: nothing was answered, and
     /// the connection had rested for longer than the request then took to be refused.
     fn lost_to_idleness(&self, call: &InFlight, now: Time) -> bool {
@@ -482,13 +494,16 @@ impl Driver for Http1Driver {
         }
         if self.stream_until.is_some_and(|until| until <= now) {
             self.stream_until = None;
-            // HTTP/1.1 can't end an answer but with its connection.
-            let good = self.head.filter(|head| head.outcome.is_ok());
-            if let Some(head) = good.filter(|_| self.call.is_some()) {
-                self.content.settle();
-                self.answered(head, events);
-                self.draining = true;
-            }
+            self.end_stream(events);
+        }
+    }
+
+    fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        let checks = &self.shared.checks;
+        if checks.endless.end_with_load() && self.content.is_endless(checks) {
+            let before = events.len();
+            self.end_stream(events);
+            mark_ended_with_load(&mut events[before..]);
         }
     }
 

@@ -1,5 +1,6 @@
 //! What `[call.http]` expects of answers, and the limits that it sets them.
 
+use plimsoll_model::plan::{Metric, Objective, Timed};
 use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
 use plimsoll_model::units::Size;
 
@@ -64,6 +65,20 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
             format!("streams of {lasts} would run into their deadline: give a longer deadline, or \"none\""),
         );
     }
+}
+
+/// Whether streams that never end are ended with the load: nothing says what ends one, and no objective is about how
+/// long one takes.
+pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
+    let is_raw = matches!(call.stream.as_deref(), Some("sse" | "ndjson"));
+    let has_end = call.stream_until.is_some() || call.stream_duration.is_some();
+    let is_about_length = |objective: Objective| {
+        matches!(
+            objective.metric,
+            Metric::Time(Timed::Response | Timed::Service, _)
+        )
+    };
+    is_raw && !has_end && !spec.objectives().into_iter().any(is_about_length)
 }
 
 /// What an answer has to be: the statuses of calls that succeed.

@@ -13,6 +13,7 @@ mod choosing;
 mod content;
 mod conversation;
 mod driver;
+mod endless;
 mod envelopes;
 mod errors;
 pub mod events;

@@ -28,6 +28,7 @@ use super::checks::{Checks, Reading};
 use super::content::Content;
 use super::conversation::GivesBodies;
 use super::driver::DRAIN_TIMEOUT;
+use super::endless::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{RAISED_BY, broken};
 use super::fields::FieldList;
@@ -400,19 +401,32 @@ impl Http2Driver {
         let now = to.now;
         let is_due = |end: &mut (Time, u32)| end.0 <= now;
         while let Some((_, id)) = self.calls.ends.pop_front_if(is_due) {
-            let Some(stream) = self.streams.find_open(id) else {
-                continue;
-            };
-            let is_good = stream.call != NO_CALL && stream.answer.outcome.is_ok();
-            let kept = self.calls.kept.get_mut(stream.slot as usize);
-            let Some(kept) = kept.filter(|_| is_good) else {
-                continue;
-            };
-            kept.content.settle();
-            let (outcome, text) = self.judge(id, to.events);
-            self.end(id, outcome, text, State::Abandoned, to.events);
-            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+            self.end_stream(id, |_, _| true, to);
         }
+    }
+
+    /// Ends a stream that is good so far and in the state that is `wanted`, as a success.
+    fn end_stream(
+        &mut self,
+        id: u32,
+        wanted: impl FnOnce(&Content, &Checks) -> bool,
+        to: &mut Effects<'_>,
+    ) {
+        let Some(stream) = self.streams.find_open(id) else {
+            return;
+        };
+        let is_good = stream.call != NO_CALL && stream.answer.outcome.is_ok();
+        let kept = self.calls.kept.get_mut(stream.slot as usize);
+        let Some(kept) = kept.filter(|_| is_good) else {
+            return;
+        };
+        if !wanted(&kept.content, &self.calls.shared.checks) {
+            return;
+        }
+        kept.content.settle();
+        let (outcome, text) = self.judge(id, to.events);
+        self.end(id, outcome, text, State::Abandoned, to.events);
+        self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
     }
 
     #[cold]
@@ -655,6 +669,18 @@ impl Calls for HttpCalls {
                 connection.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
             }
         }
+    }
+
+    fn end_with_load(connection: &mut Http2Driver, to: &mut Effects<'_>) {
+        if !connection.calls.shared.checks.endless.end_with_load() {
+            return;
+        }
+        let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();
+        let before = to.events.len();
+        for id in open {
+            connection.end_stream(id, Content::is_endless, to);
+        }
+        mark_ended_with_load(&mut to.events[before..]);
     }
 
     fn heap_bytes(&self) -> usize {

@@ -21,7 +21,8 @@ use super::call::{
 use super::envelopes;
 use super::flags::queues;
 use super::limits::{
-    check_scheme, check_stream_duration, expected, max_body, refuse_fields, required_headers,
+    check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
+    required_headers,
 };
 use super::names::HEADER_NAMES;
 use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
@@ -257,6 +258,7 @@ fn http_call(
         socket: answers.socket,
         stream: answers.stream,
         stream_duration: call.stream_duration.map(|period| period.0),
+        ends_with_load: ends_with_load(spec, call),
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
         max_body,

@@ -171,6 +171,9 @@ pub trait Calls: Debug + Sized {
     /// See [`Driver::expire`].
     fn expire(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
 
+    /// See [`Driver::end_with_load`].
+    fn end_with_load(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
+
     /// Bytes on the heap.
     fn heap_bytes(&self) -> usize;
 }
@@ -343,6 +346,10 @@ impl<C: Calls> Driver for Connection<C> {
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         self.calls.note_time(now);
         C::expire(self, &mut Effects { now, out, events });
+    }
+
+    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        C::end_with_load(self, &mut Effects { now, out, events });
     }
 
     fn receive(

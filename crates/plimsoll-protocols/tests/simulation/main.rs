@@ -14,6 +14,7 @@ mod grpc;
 mod honesty;
 mod http;
 mod shards;
+mod streams;
 mod users;
 
 use std::collections::BTreeMap;

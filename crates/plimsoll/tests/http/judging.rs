@@ -117,3 +117,26 @@ fn http2_responses_are_judged_like_http1() {
     let plan = place.read("run/plan.toml");
     assert!(plan.contains("version = \"2\""), "{plan}");
 }
+
+/// Subscribers hold streams for as long as the load lasts, and their deadlines come with its end.
+#[test]
+fn endless_event_streams_end_with_load() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--pace", "20ms"]);
+    let held = ["--stream", "sse", "--clients", "5", "--duration", "3s"];
+    for version in ["1.1", "2"] {
+        let flags = ["--deadline", "3s", "--http-version", version];
+        let url = url(&server, "/sse/1000000");
+        let run = http(&place, 0, &url, &[&held[..], &flags].concat());
+        let counts = &run["total"]["measures"]["counts"];
+        assert_eq!(run["total"]["ok"], 5, "{run}");
+        assert_eq!(run["total"]["errors"], 0, "{run}");
+        assert_eq!(counts["streams_ended_with_load"], 5, "{run}");
+        assert_eq!(run["count_check"]["matches"], true, "{run}");
+        assert!(run["total"]["connections_unused"].is_null(), "{run}");
+        let (received, answers, gaps) = events(&run);
+        assert_eq!((answers, gaps), (5, received - 5), "{run}");
+        let report = place.expect(0, &["report", "run"]);
+        assert!(report.contains("5 streams with the load"), "{report}");
+    }
+}

@@ -101,6 +101,30 @@ fn grpc_web_and_connect_default_to_post() {
 }
 
 #[test]
+fn streams_without_given_end_end_with_load() {
+    for (section, ends) in [
+        ("stream = \"sse\"", true),
+        ("stream = \"ndjson\"\n[objective]\nerrors = \"< 1%\"", true),
+        (
+            "stream = \"sse\"\n[objective]\n\"ttft.p99\" = \"< 1s\"",
+            true,
+        ),
+        ("stream = \"sse\"\n[objective]\np99 = \"< 1s\"", false),
+        ("stream = \"sse\"\nstream_until = \"end\"", false),
+        ("stream = \"sse\"\nstream_duration = \"1s\"", false),
+        ("stream = \"openai\"", false),
+        ("stream = \"connect\"", false),
+        ("", false),
+    ] {
+        let load =
+            "target = \"http://a:1/x\"\n[load]\nclients = 1\nduration = \"9s\"\n[call.http]\n";
+        let plan = plan(&format!("{load}{section}\n"));
+        let call = plan.call.of_type::<HttpCall>().unwrap();
+        assert_eq!(call.ends_with_load, ends, "{section}");
+    }
+}
+
+#[test]
 fn invalid_http_request_errors_suggest_fix() {
     for (section, expected) in [
         (

@@ -1,0 +1,158 @@
+//! Deadlines of calls that are under way or wait, and the end of the load, which is before the deadlines of its moment.
+
+use std::time::Duration;
+
+use plimsoll_model::{Count, Outcome, Time};
+
+use super::Worker;
+use super::calls::NO_CONNECTION;
+use super::connection::Role;
+use crate::driver::{CallId, Done, Driver, Protocol};
+use crate::event_loop::Control;
+use crate::network::Network;
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    /// Deadlines of calls that wait for a stream, or for a connection that others share: these
+    /// calls have failed, and are not sent.
+    pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
+        // Once the run is being ended, what waits is given up.
+        if self.interrupted {
+            return;
+        }
+        while let Some(backlog) = self.issue.backlog() {
+            let (head, due) = (backlog.head, backlog.due(self.start));
+            if due + deadline > now {
+                break;
+            }
+            if let Some(mut backlog) = self.issue.take_backlog() {
+                backlog.advance();
+                self.issue.put_back(backlog);
+            }
+            self.expired_unsent(head.number, due, now, head.stage);
+        }
+        while let Some((_, lane)) = self.client.waits.due(now) {
+            self.client.lanes[lane as usize].watched = false;
+            self.expire_clients(lane, deadline, now);
+        }
+    }
+
+    /// Closed loop: the lane's clients whose calls have waited until their deadline.
+    fn expire_clients(&mut self, lane: u32, deadline: Duration, now: Time) {
+        while let Some(&since) = self.client.lanes[lane as usize].waiting.front()
+            && since + deadline <= now
+            && let Some(number) = self.take_call()
+        {
+            let state = &mut self.client.lanes[lane as usize];
+            state.waiting.pop_front();
+            state.idle -= 1;
+            self.count_due(self.stage);
+            self.expired_unsent(number, since, now, self.stage);
+            self.client_free(Role::Lane(lane), Outcome::DeadlineExceeded, now);
+        }
+        self.note_waiting(lane, now);
+    }
+
+    fn expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
+        self.recorder.stage(stage).expired_unsent += 1;
+        self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
+    }
+
+    /// Calls whose deadlines were at `until` or before.
+    #[inline]
+    pub(super) fn expire_calls(
+        &mut self,
+        control: &mut impl Control,
+        deadline: Duration,
+        until: Time,
+        now: Time,
+    ) {
+        while let Some((id, call)) = self.client.calls.oldest()
+            && call.arrival + deadline <= until
+        {
+            self.deadline_passed(control, id, now);
+        }
+    }
+
+    /// The call's deadline has passed: it ends here, and is cancelled on the wire.
+    pub(super) fn deadline_passed(&mut self, control: &mut impl Control, id: CallId, now: Time) {
+        let Some((_, call)) = self.client.calls.oldest() else {
+            return;
+        };
+        let index = call.connection;
+        if index == NO_CONNECTION {
+            return self.retry_expired(id, now);
+        }
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        let exchanged = connection.own.driver.exchanged(id);
+        self.recorder
+            .messages_sent(call.stage, u64::from(exchanged.messages_sent));
+        connection.own.driver.cancel(id, now, &mut connection.out);
+        // Where that ends the connection, it is ours to end: the server has not gone away.
+        connection.own.has_carried |= connection.own.driver.is_draining();
+        let role = connection.own.role;
+        self.flush_later(index);
+        let done = Done {
+            call: id,
+            outcome: Outcome::DeadlineExceeded,
+            first_byte: Time::NEVER,
+            bytes_sent: exchanged.bytes_sent,
+            bytes_received: exchanged.bytes_received,
+        };
+        self.call_ended(&done, role, now);
+        self.after_service(control, index, now);
+    }
+
+    /// When the oldest call has waited for its answer, and the worker for any, for the plan's stall timeout.
+    pub(super) fn stalled_at(&self) -> Time {
+        match (self.share.load.stall_timeout, self.client.calls.oldest()) {
+            (Some(timeout), Some((_, oldest))) => {
+                oldest.arrival.max(self.client.last_answer) + timeout
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// The target has stopped to answer: calls that have waited for the plan's stall timeout fail as if it were their
+    /// deadline.
+    #[cold]
+    pub(super) fn fail_stalled(&mut self, control: &mut impl Control, now: Time) {
+        let Some(timeout) = self.share.load.stall_timeout else {
+            return;
+        };
+        while let Some((id, call)) = self.client.calls.oldest()
+            && call.arrival + timeout <= now
+        {
+            self.deadline_passed(control, id, now);
+        }
+    }
+
+    /// The load's time was up at `end`: ends what never ends by itself, but for calls whose deadlines came first.
+    pub(super) fn end_endless(&mut self, control: &mut impl Control, end: Time, now: Time) {
+        if let Some(deadline) = self.share.load.deadline {
+            self.expire_calls(control, deadline, Time(end.0.saturating_sub(1)), now);
+        }
+        for index in 0..self.connections.len() as u32 {
+            let Some(connection) = self.connections[index as usize].as_mut() else {
+                continue;
+            };
+            if connection.own.in_flight == 0 {
+                continue;
+            }
+            let (driver, out) = (&mut connection.own.driver, &mut connection.out);
+            driver.end_with_load(now, out, &mut self.client.events);
+            let role = connection.own.role;
+            self.take_events(role, now);
+            self.after_service(control, index, now);
+        }
+    }
+
+    /// A call's stream was ended with the load: its deadline, if it has passed since, came later.
+    #[cold]
+    pub(super) fn ended_with_load(&mut self, done: &Done, role: Role, now: Time) {
+        let stage = self.client.calls.get(done.call).stage;
+        self.recorder.count(stage, Count::StreamsEndedWithLoad, 1);
+        self.end_call(done, role, now, u64::MAX);
+    }
+}

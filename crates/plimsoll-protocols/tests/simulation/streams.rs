@@ -1,0 +1,248 @@
+//! Streams of events that have no end of their own, over either version of HTTP: the load's end is theirs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_model::measure::Count;
+use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing};
+use plimsoll_model::record::StageRecord;
+use plimsoll_model::{Outcome, Time};
+use plimsoll_protocols::http::{
+    EventFormat, EventStream, Http1Protocol, Http2Protocol, HttpCall, HttpRequest, Scheme,
+};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
+
+use super::{load, run_in};
+
+const CLIENTS: u32 = 5;
+const EVERY: Duration = Duration::from_millis(100);
+const EVENT: &[u8] = b"data: tick\n\n";
+
+/// A server whose streams have an event every [`EVERY`].
+#[derive(Default)]
+struct Ticks {
+    /// It speaks HTTP/2, by prior knowledge.
+    multiplexes: bool,
+    /// The first stream ends by itself after so many events.
+    first_ends_after: Option<u32>,
+    /// Streams begin, and bring nothing.
+    silent: bool,
+    received: BTreeMap<Peer, Vec<u8>>,
+    /// Events of the streams that are open, by their ids; 0: HTTP/1.1.
+    open: BTreeMap<(Peer, u32), u32>,
+    streams: u32,
+    first: Option<(Peer, u32)>,
+}
+
+impl Ticks {
+    fn begin(&mut self, peer: Peer, stream: u32, actions: &mut Vec<Action>) {
+        self.streams += 1;
+        self.first.get_or_insert((peer, stream));
+        self.open.insert((peer, stream), 0);
+        let head = if self.multiplexes {
+            let mut out = Vec::new();
+            // `:status: 200` of the static table (RFC 7541 appendix A).
+            write::header_block(&mut out, stream, &[0x88], write::End(false));
+            out
+        } else {
+            b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec()
+        };
+        actions.push(Action::Send(head));
+        actions.push(Action::Timer {
+            after: EVERY,
+            tag: u64::from(stream),
+        });
+    }
+}
+
+impl Server for Ticks {
+    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+        self.received.insert(peer, Vec::new());
+        if self.multiplexes {
+            let mut out = Vec::new();
+            write::settings(&mut out, &[]);
+            actions.push(Action::Send(out));
+        }
+    }
+
+    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+        let mut received = self.received.remove(&peer).unwrap_or_default();
+        received.extend_from_slice(bytes);
+        if !self.multiplexes {
+            if received.ends_with(b"\r\n\r\n") {
+                received.clear();
+                self.begin(peer, 0, actions);
+            }
+            self.received.insert(peer, received);
+            return;
+        }
+        let is_part = received.len() < PREFACE.len() && PREFACE.starts_with(&received);
+        let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
+        while !is_part && let Some((head, payload)) = split(&mut rest, DEFAULT_MAX_FRAME).unwrap() {
+            match Frame::parse(head, payload).unwrap() {
+                Frame::Headers { .. } => self.begin(peer, head.stream(), actions),
+                Frame::ResetStream { .. } => {
+                    self.open.remove(&(peer, head.stream()));
+                }
+                _ => {}
+            }
+        }
+        let rest = rest.to_vec();
+        self.received.insert(peer, rest);
+    }
+
+    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+        let stream = tag as u32;
+        let Some(events) = self.open.get_mut(&(peer, stream)) else {
+            return;
+        };
+        if self.silent {
+            return;
+        }
+        *events += 1;
+        let is_over = self.first == Some((peer, stream))
+            && self.first_ends_after.is_some_and(|n| *events > n);
+        if is_over {
+            self.open.remove(&(peer, stream));
+        }
+        let mut out = Vec::new();
+        if self.multiplexes {
+            write::data(&mut out, stream, EVENT, write::End(is_over));
+        } else {
+            out.extend_from_slice(format!("{:x}\r\n", EVENT.len()).as_bytes());
+            out.extend_from_slice(EVENT);
+            out.extend_from_slice(if is_over { b"\r\n0\r\n\r\n" } else { b"\r\n" });
+        }
+        actions.push(Action::Send(out));
+        actions.push(Action::Timer { after: EVERY, tag });
+    }
+
+    fn closed(&mut self, peer: Peer, _now: Time) {
+        self.received.remove(&peer);
+        self.open.retain(|(of, _), _| *of != peer);
+    }
+}
+
+/// Clients who hold streams for three seconds.
+fn clients(deadline: Duration) -> Load {
+    let mut load = Load {
+        arrivals: Arrivals::Closed {
+            clients: CLIENTS,
+            think: Duration::ZERO,
+        },
+        connections: CLIENTS,
+        reuse: Reuse::Always,
+        calls: None,
+        deadline: Some(deadline),
+        drain: Some(Duration::from_secs(60)),
+        ..load(1)
+    };
+    load.stages[0].duration = Some(Duration::from_secs(3));
+    load
+}
+
+fn measured(load: &Load, expect_body: Option<&str>, server: &mut Ticks) -> StageRecord {
+    let call = HttpCall {
+        method: "GET".into(),
+        path: "/".into(),
+        expect: vec![(200, 200)],
+        expect_body: expect_body.map(str::to_owned),
+        stream: Some(EventStream {
+            format: EventFormat::Sse,
+            until: None,
+            error: None,
+            tokens: None,
+        }),
+        ends_with_load: true,
+        max_body: 1_000_000,
+        ..HttpCall::default()
+    };
+    let request = HttpRequest {
+        call: &call,
+        authority: "h:1",
+        closes: false,
+    };
+    let (weather, load) = (Weather::calm(1), load.clone());
+    let mut total = if server.multiplexes {
+        let protocol = Http2Protocol::new(&request, Scheme::Http);
+        run_in(weather, load, server, protocol, None)
+    } else {
+        run_in(weather, load, server, Http1Protocol::new(&request), None)
+    };
+    total.stage_mut(0).clone()
+}
+
+/// Calls that were due and ok, streams that ended with the load, and calls whose deadlines passed.
+fn counts(record: &StageRecord) -> [u64; 4] {
+    [
+        record.due,
+        record.ok(),
+        record.measures.of(Count::StreamsEndedWithLoad),
+        record.outcomes.of(Outcome::DeadlineExceeded),
+    ]
+}
+
+#[test]
+fn endless_streams_end_with_load() {
+    for multiplexes in [false, true] {
+        for arrivals in [
+            clients(Duration::from_secs(3)).arrivals,
+            Arrivals::Open(Spacing::Constant),
+        ] {
+            let mut server = Ticks {
+                multiplexes,
+                ..Ticks::default()
+            };
+            let is_open = matches!(arrivals, Arrivals::Open(_));
+            // At the same moment as the load's end, for those that began with it.
+            let mut load = Load {
+                arrivals,
+                ..clients(Duration::from_secs(3))
+            };
+            (load.stages[0].rate_from, load.stages[0].rate_to) = (5.0 / 3.0, 5.0 / 3.0);
+            let record = measured(&load, Some("tick"), &mut server);
+            assert_eq!(counts(&record), [5, 5, 5, 0], "{multiplexes} {is_open}");
+            assert_eq!((server.streams, server.open.len()), (5, 0));
+            assert_eq!(record.connections_unused, 0);
+            let messages = record.messages.unwrap().received;
+            let expected = if is_open { 60..=90 } else { 140..=150 };
+            assert!(expected.contains(&messages), "{messages}");
+        }
+    }
+}
+
+#[test]
+fn slow_streams_do_not_end_with_load() {
+    for multiplexes in [false, true] {
+        let server = || Ticks {
+            multiplexes,
+            ..Ticks::default()
+        };
+        // One ended by itself, and its client began another: the others are too slow.
+        let mut ends = Ticks {
+            first_ends_after: Some(10),
+            ..server()
+        };
+        let record = measured(&clients(Duration::from_secs(4)), None, &mut ends);
+        assert_eq!(counts(&record), [6, 1, 0, 5], "{multiplexes}");
+        // Deadlines before the load's end were first.
+        let record = measured(&clients(Duration::from_secs(2)), None, &mut server());
+        assert_eq!(counts(&record), [10, 5, 5, 5], "{multiplexes}");
+        // Nothing has come, or not what is expected.
+        let mut silent = Ticks {
+            silent: true,
+            ..server()
+        };
+        let deadline = clients(Duration::from_secs(4));
+        let record = measured(&deadline, None, &mut silent);
+        assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
+        let record = measured(&deadline, Some("tock"), &mut server());
+        assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
+        // A number of calls has no time that could be up.
+        let mut number = deadline.clone();
+        number.calls = Some(5);
+        let record = measured(&number, None, &mut server());
+        assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
+    }
+}
