@@ -84,6 +84,7 @@ pub struct Turn<'a> {
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
+    pub(crate) interrupted: bool,
     /// What is counted at the addresses of the links is counted with these numbers.
     pub(crate) addresses: [u32; MAX_LINKS],
     /// The links' connections, by the worker's numbers.
@@ -122,6 +123,11 @@ impl Turn<'_> {
     /// Whether the load is over: the script is to begin no further call.
     pub fn is_stopping(&self) -> bool {
         self.stopping
+    }
+
+    /// Whether the run was stopped before its time: nothing more is to be sent.
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
     }
 
     /// A call is due: exactly one [`Turn::call`] follows.

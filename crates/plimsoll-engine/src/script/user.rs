@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, Target};
+use plimsoll_model::plan::{Goodput, Load, Target};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Sample, Time};
 
@@ -69,6 +69,8 @@ pub struct Step {
     pub call: u32,
     /// The call's number in the run's schedule.
     pub number: u64,
+    /// It was prepared before, and the server did not take it: the same is sent once more.
+    pub is_retry: bool,
 }
 
 /// All users of a run.
@@ -81,17 +83,16 @@ struct Shared<C> {
     target: Target,
     tls: Option<TlsClient>,
     deadline: Option<Duration>,
+    /// Calls that the server did not take are sent once more.
+    retries: bool,
     goodput: Goodput,
 }
 
 impl<C: Course> Users<C> {
-    /// `tls`: `None`, plaintext. `deadline`: of each call, from when it is due.
-    pub fn new(
-        course: C,
-        target: &Target,
-        tls: Option<TlsClient>,
-        deadline: Option<Duration>,
-    ) -> Users<C> {
+    /// `tls`: `None`, plaintext. `load`: says how long each call may take, from when it is due, and whether one that the
+    /// server did not take is sent once more.
+    pub fn new(course: C, target: &Target, tls: Option<TlsClient>, load: &Load) -> Users<C> {
+        let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
         let goodput = course.protocol().goodput();
         Users {
             shared: Arc::new(Shared {
@@ -99,6 +100,7 @@ impl<C: Course> Users<C> {
                 target: target.clone(),
                 tls,
                 deadline,
+                retries,
                 goodput,
             }),
         }
@@ -152,8 +154,11 @@ where
 #[derive(Clone, Debug)]
 struct Current {
     due: Time,
-    /// [`Time::NEVER`]: it waits for the connection.
+    /// When it was sent first; [`Time::NEVER`]: it has not been.
     sent: Time,
+    /// It waits for a connection, to be sent or sent again.
+    waits: bool,
+    is_retry: bool,
     deadline: Time,
     answer: Answer,
     last_message: Time,
@@ -164,6 +169,8 @@ impl Current {
         Current {
             due,
             sent: Time::NEVER,
+            waits: true,
+            is_retry: false,
             deadline: Time::NEVER,
             answer: Answer::NONE,
             last_message: Time::NEVER,
@@ -225,7 +232,7 @@ impl<C: Course> User<C> {
             };
         }
         let number = self.number();
-        let waits = (self.call.as_mut()).filter(|call| call.sent == Time::NEVER);
+        let waits = self.call.as_mut().filter(|call| call.waits);
         if let Some(call) = waits {
             match &mut self.driver {
                 Some(driver) if driver.is_draining() => {
@@ -236,11 +243,12 @@ impl<C: Course> User<C> {
                     let step = Step {
                         call: self.begun - 1,
                         number,
+                        is_retry: call.is_retry,
                     };
                     let course = &self.shared.course;
                     course.prepare(step, now, &mut self.memory, driver);
                     driver.start(ONLY_CALL, number, now, turn.out(ONLY_LINK));
-                    call.sent = now;
+                    (call.sent, call.waits) = (call.sent.min(now), false);
                 }
                 _ => {}
             }
@@ -266,12 +274,10 @@ impl<C: Course> User<C> {
         for event in events.drain(..) {
             let stage = turn.stage;
             match (event, &mut self.call) {
-                (
-                    Event::Done(done) | Event::NotTaken(done) | Event::EndedWithLoad(done),
-                    Some(_),
-                ) => {
+                (Event::Done(done) | Event::EndedWithLoad(done), Some(_)) => {
                     self.ended(&done, now, turn);
                 }
+                (Event::NotTaken(done), Some(_)) => self.not_taken(&done, now, turn),
                 (Event::Token { bytes, .. }, Some(call)) => {
                     call.answer.token(stage, bytes, now, turn.recorder);
                 }
@@ -310,6 +316,23 @@ impl<C: Course> User<C> {
             }
         }
         self.events = events;
+    }
+
+    /// The server did not act on the call, which is sent once more: over the user's connection, or the one that replaces
+    /// it.
+    #[cold]
+    fn not_taken(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+        let may_retry = self.shared.retries
+            && self.shared.course.replaces_connections()
+            && !turn.is_interrupted();
+        let again =
+            (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
+        let Some(call) = again else {
+            return self.ended(done, now, turn);
+        };
+        (call.waits, call.is_retry) = (true, true);
+        (call.answer, call.last_message) = (Answer::NONE, Time::NEVER);
+        turn.count(Count::CallsRetried, 1);
     }
 
     fn ended(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
@@ -360,7 +383,7 @@ impl<C: Course> User<C> {
     /// The call that is due or under way ends without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let exchanged = match (&self.driver, &self.call) {
-            (Some(driver), Some(call)) if call.sent != Time::NEVER => driver.exchanged(ONLY_CALL),
+            (Some(driver), Some(call)) if !call.waits => driver.exchanged(ONLY_CALL),
             _ => Default::default(),
         };
         let done = Done {

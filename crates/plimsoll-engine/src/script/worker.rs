@@ -130,6 +130,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let mut turn = Turn {
             recorder: &mut self.recorder,
             stage: slot.stage,
+            interrupted: self.interrupted,
             // Sessions that arrived are carried out whole; clients that repeat them stop.
             stopping: self.interrupted
                 || self.phase != Phase::Loading && is_closed && self.share.calls.is_none(),

@@ -123,7 +123,10 @@ where
     }
 
     fn prepare(&self, step: Step, now: Time, history: &mut History, driver: &mut P::Driver) {
-        let Step { call, number } = step;
+        let Step { call, number, .. } = step;
+        if step.is_retry {
+            return driver.give(history.request());
+        }
         let unix_ns = driver.unix_ns(now);
         let follow_up = match (call as usize, self.talk.follow_ups.len()) {
             (0, _) | (_, 0) => None,

@@ -100,8 +100,7 @@ where
     };
     // A name that does not resolve is reported before the load.
     plimsoll_engine::resolve(&plan.target)?;
-    let deadline = plan.load.deadline.or(plan.load.stall_timeout);
-    let users = Users::new(course, &plan.target, tls, deadline);
+    let users = Users::new(course, &plan.target, tls, &plan.load);
     Ok(Box::new(move |place, stop, observe| {
         plimsoll_engine::run_scripts(plan, users, place, stop, observe)
     }))

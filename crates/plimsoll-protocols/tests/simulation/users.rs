@@ -19,12 +19,13 @@ use plimsoll_protocols::http::{
     Conversation, Conversations, EventFormat, EventMatch, EventStream, GivesBodies, Http1Protocol,
     Http2Protocol, HttpCall, HttpRequest, Scheme, VaryingBody, VaryingHttp,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Frame, PREFACE, split, write};
 use serde_json::Value;
 
 use super::{Alone, START, all_seeds, load, weather};
 
 const TURNS: u32 = 4;
+const USERS: u32 = 10;
 
 /// `:status: 200` of the static table (RFC 7541 appendix A).
 const STATUS_200: [u8; 1] = [0x88];
@@ -36,6 +37,13 @@ struct Model {
     multiplexes: bool,
     takes: Duration,
     free_at: Time,
+    /// HTTP/2: it goes away after so many requests of a connection, and has not taken those behind them.
+    goes_away_after: Option<usize>,
+    /// HTTP/2: it refuses every request once.
+    refuses: bool,
+    /// Requests that came over each connection, and those that were not taken.
+    requests_of: BTreeMap<Peer, usize>,
+    not_taken: u64,
     /// What was received and is not a whole request or frame yet.
     received: BTreeMap<Peer, Vec<u8>>,
     /// Bodies of which more is to come, by their streams.
@@ -93,6 +101,25 @@ impl Model {
         };
         self.received.insert(peer, left);
         (whole, out)
+    }
+
+    /// What is sent in place of an answer to a request that is not taken.
+    fn refusal(&mut self, peer: Peer, stream: u32) -> Option<Vec<u8>> {
+        if !self.multiplexes {
+            return None;
+        }
+        let requests = self.requests_of.entry(peer).or_default();
+        *requests += 1;
+        let mut out = Vec::new();
+        if self.goes_away_after.is_some_and(|most| *requests > most) {
+            write::goaway(&mut out, stream.saturating_sub(2), ErrorCode::NO_ERROR, b"");
+        } else if self.refuses && *requests % 2 == 1 {
+            write::reset_stream(&mut out, stream, ErrorCode::REFUSED_STREAM);
+        } else {
+            return None;
+        }
+        self.not_taken += 1;
+        Some(out)
     }
 
     /// The answer to a request's body.
@@ -161,6 +188,10 @@ impl Server for Model {
             actions.push(Action::Send(out));
         }
         for (stream, body) in whole {
+            if let Some(refusal) = self.refusal(peer, stream) {
+                actions.push(Action::Send(refusal));
+                continue;
+            }
             let answer = self.answer(&body, stream);
             self.answers.insert((peer, stream), answer);
             self.free_at = self.free_at.max(now) + self.takes;
@@ -250,7 +281,7 @@ where
 {
     let course = Conversations::new(call, protocol).unwrap();
     let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
-    let users = Users::new(course, &target, None, load.deadline);
+    let users = Users::new(course, &target, None, &load);
     let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let mut control = Alone {
         start: Some(START),
@@ -271,7 +302,6 @@ fn first_token_time_starts_after_think() {
 }
 
 fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
-    const USERS: u32 = 10;
     // All begin at once. The model takes them in turn, so each waits for all others, and a user thinks
     // for as long as three of them take: seven are before him when he is back.
     let mut model = Model {
@@ -280,19 +310,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
         ..Model::default()
     };
     let think = Duration::from_millis(300);
-    let mut load = Load {
-        arrivals: Arrivals::Closed {
-            clients: USERS,
-            think: Duration::ZERO,
-        },
-        reuse: Reuse::Always,
-        calls: Some(u64::from(USERS * TURNS)),
-        deadline: None,
-        drain: Some(Duration::from_secs(60)),
-        ..load(1)
-    };
-    load.stages[0].duration = None;
-    let mut total = run(Weather::calm(1), think, load, &mut model);
+    let mut total = run(Weather::calm(1), think, all_users(), &mut model);
     assert_eq!(model.broken, [] as [String; 0]);
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
@@ -310,12 +328,86 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
     assert!(off < 0.01, "{mean} ms instead of {expected} ms");
 }
 
+/// The load of [`USERS`], who all begin at once.
+fn all_users() -> Load {
+    let mut load = Load {
+        arrivals: Arrivals::Closed {
+            clients: USERS,
+            think: Duration::ZERO,
+        },
+        reuse: Reuse::Always,
+        calls: Some(u64::from(USERS * TURNS)),
+        deadline: None,
+        drain: Some(Duration::from_secs(60)),
+        ..load(1)
+    };
+    load.stages[0].duration = None;
+    load
+}
+
+#[test]
+fn turns_not_taken_are_sent_once_more() {
+    let all = u64::from(USERS * TURNS);
+    for (goes_away_after, refuses) in [(Some(3), false), (None, true)] {
+        for retry in [true, false] {
+            let mut model = Model {
+                multiplexes: true,
+                goes_away_after,
+                refuses,
+                takes: Duration::from_millis(10),
+                ..Model::default()
+            };
+            let load = Load {
+                retry,
+                ..all_users()
+            };
+            let mut total = run(Weather::calm(1), Duration::ZERO, load, &mut model);
+            assert_eq!(model.broken, [] as [String; 0]);
+            let record = total.stage_mut(0).clone();
+            let retried = record.measures.of(Count::CallsRetried);
+            assert_eq!(record.due, all);
+            if retry {
+                assert_eq!(record.ok(), all, "{record:?}");
+                let expected = if refuses { all } else { u64::from(USERS) };
+                assert_eq!((retried, model.not_taken), (expected, expected));
+                assert_eq!(record.measures.of(Count::UsersOk), u64::from(USERS));
+            } else {
+                let code = if refuses {
+                    Outcome::StreamRefused
+                } else {
+                    Outcome::Goaway
+                };
+                assert_eq!(record.outcomes.of(code), u64::from(USERS), "{record:?}");
+                assert_eq!(retried, 0);
+                assert_eq!(record.measures.of(Count::UsersFailed), u64::from(USERS));
+            }
+        }
+    }
+}
+
+#[test]
+fn turns_refused_twice_fail() {
+    let mut model = Model {
+        multiplexes: true,
+        goes_away_after: Some(0),
+        ..Model::default()
+    };
+    let mut total = run(Weather::calm(1), Duration::ZERO, all_users(), &mut model);
+    let record = total.stage_mut(0).clone();
+    let users = u64::from(USERS);
+    assert_eq!(record.outcomes.of(Outcome::Goaway), users, "{record:?}");
+    assert_eq!(record.measures.of(Count::CallsRetried), users);
+    assert_eq!(model.not_taken, 2 * users);
+}
+
 #[test]
 fn turns_counted_once_despite_faults() {
     all_seeds(
         |seed| {
             let mut model = Model {
                 multiplexes: seed % 3 == 0,
+                goes_away_after: (seed % 4 == 0).then_some((seed % 5) as usize),
+                refuses: seed % 7 == 0,
                 takes: Duration::from_millis(seed % 7),
                 ..Model::default()
             };

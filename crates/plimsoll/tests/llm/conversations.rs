@@ -1,6 +1,8 @@
 //! `llm --turns`, against a server on uvicorn that remembers what it answered, and against ours.
 
+use crate::support::nginx::Nginx;
 use crate::support::peers::python;
+use crate::support::ports::free_port;
 use crate::support::{CLIENT_TLS, Place, SERVER_TLS, Server};
 use crate::{counted, llm, times, url};
 
@@ -114,6 +116,31 @@ fn conversations_repeat_history_and_pause_between_turns() {
         Some(&("SESSION_BROKEN", 2))
     );
     assert_eq!(counted(&run, "users_failed"), 1);
+}
+
+/// nginx ends a connection of HTTP/2 after some requests, in the middle of a conversation.
+#[test]
+fn conversations_outlive_connections_of_nginx() {
+    let place = Place::new();
+    place.certificates();
+    let server = place.serve(&["llm", "--token-delay", "0s"]);
+    let port = free_port();
+    let more = format!(
+        "}} server {{ listen 127.0.0.1:{port} ssl http2; ssl_protocols TLSv1.3; keepalive_requests 3;\n\
+         ssl_certificate {0}/server.crt; ssl_certificate_key {0}/server.key;\n\
+         location / {{ proxy_pass http://{1}; proxy_buffering off; }}",
+        place.path("certs").display(),
+        server.address()
+    );
+    let _nginx = Nginx::start(&place, &more);
+    let url = format!("https://localhost:{port}");
+    let talk = ["--turns", "7", "--clients", "4", "--http-version", "2"];
+    let run = llm(&place, 0, &url, &[&talk[..], &CLIENT_TLS].concat(), &[]);
+    assert_eq!(
+        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&28.into(), 4),
+        "{run}"
+    );
 }
 
 #[test]
