@@ -32,6 +32,7 @@ mod events;
 mod issue;
 mod lanes;
 mod lifecycle;
+mod rests;
 mod retry;
 mod tokens;
 
@@ -76,6 +77,8 @@ pub struct Drivers<P: Protocol> {
     /// Connections with capacity, in turn.
     open: VecDeque<u32>,
     dirty: Vec<u32>,
+    /// Open loop: connections that read the rest of an answer whose call is over, and since when, in order.
+    reading_rests: VecDeque<(Time, Token)>,
 
     calls: Calls,
     tokens: Tokens,
@@ -123,6 +126,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             lanes_down: 0,
             open: VecDeque::with_capacity(lanes as usize),
             dirty: Vec::new(),
+            reading_rests: VecDeque::new(),
             calls: Calls::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
@@ -308,7 +312,8 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         let mut at = client.reconnects.next().min(client.thinking.next());
         at = at
             .min(client.driver_timers.next())
-            .min(first(&client.marks));
+            .min(first(&client.marks))
+            .min(self.next_set_aside());
         let Some(deadline) = self.share.load.deadline else {
             return at.min(self.stalled_at());
         };
@@ -330,6 +335,9 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
             self.expire_waiting(deadline, now);
         } else if self.stalled_at() <= now {
             self.fail_stalled(control, now);
+        }
+        if self.next_set_aside() <= now {
+            self.set_rests_aside(control, now);
         }
         self.expire_connects(control, now);
         while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {

@@ -47,6 +47,7 @@ codes! {
     BytesUnpacked "bytes_unpacked" "bytes that came out of them";
     MessagesUnasked "messages_unasked" "messages on WebSockets that answered no call";
     StreamsEndedWithLoad "streams_ended_with_load" "streams without an end of their own that were ended, as a success, when the load's time was up";
+    ConnectionsSetAside "connections_set_aside" "connections of HTTP/1.1 that were replaced while they read the rest of a body whose call was over, because another call waited";
     CallsRetried "calls_retried" "calls that the server did not take (GOAWAY, REFUSED_STREAM, an idle connection that it closed), sent once more";
     ContentBytes "content_bytes" "bytes of the contents of messages, sent and received, without their headers";
     LinkConnections "link_connections" "connections whose bytes were counted";

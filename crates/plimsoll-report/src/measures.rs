@@ -72,6 +72,9 @@ pub(crate) const RETRIED_LABEL: &str = "sent again";
 /// Streams that the end of the load ended.
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 
+/// Connections that were replaced for what a server sends behind the end of a stream.
+pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
+
 /// Messages of the server that nobody waited for.
 pub(crate) const UNASKED_LABEL: &str = "unasked";
 
@@ -149,6 +152,14 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
             count(ended)
         );
         besides.push(Fact::loud(ENDED_WITH_LOAD_LABEL, text));
+    }
+    let aside = of(Count::ConnectionsSetAside);
+    if aside > 0 {
+        let text = format!(
+            "{} connections, replaced while they read the rest of bodies whose streams had ended",
+            count(aside)
+        );
+        besides.push(Fact::new(SET_ASIDE_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {

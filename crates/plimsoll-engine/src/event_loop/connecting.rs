@@ -26,6 +26,11 @@ where
         }
     }
 
+    /// Connections that there are, in whatever state.
+    pub(crate) fn live_connections(&self) -> usize {
+        self.connections.len() - self.free.len()
+    }
+
     pub(crate) fn token_of(&self, index: u32) -> Token {
         let connection = self.connections[index as usize].as_ref();
         connection.map_or(Token(u64::MAX >> 1), |c| c.token(index))

@@ -71,6 +71,8 @@ pub struct Driven<D> {
     pub(super) watched: bool,
     /// Bytes have come since the worker last looked.
     fresh: bool,
+    /// The worker has it among those that read a rest.
+    pub(super) reads_rest: bool,
     pub(super) driver: D,
     /// The driver's timer that is in the worker's heap.
     pub(super) timer: Time,
@@ -94,6 +96,7 @@ impl<D> Driven<D> {
             low_water: 1,
             watched: false,
             fresh: false,
+            reads_rest: false,
             unmarked_until: Time::ZERO,
         }
     }

@@ -182,6 +182,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.drain_lane(control, index, lane, now);
                 } else {
                     let wants_queue = !connection.own.queued && connection.capacity() > 0;
+                    let had_rest = wants_queue && std::mem::take(&mut connection.own.reads_rest);
+                    let has_rest = connection.own.driver.reads_rest() && !connection.own.reads_rest;
                     if wants_queue {
                         connection.own.queued = true;
                         // Of those that carry one call at a time the last used goes first: a server that closes idle
@@ -191,6 +193,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         } else {
                             self.client.open.push_back(index);
                         }
+                    }
+                    if had_rest {
+                        self.rest_is_over(index);
+                    } else if has_rest {
+                        self.rest_began(index, now);
                     }
                     self.top_up(lane, now);
                 }
@@ -292,7 +299,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.rest();
         }
         let finished = connection.state == State::Draining && connection.own.in_flight == 0;
-        if finished {
+        if finished && !connection.own.driver.reads_rest() {
             self.retire(index);
         }
     }
@@ -360,7 +367,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// A connection that has done its work is closed in good order: one call's own, or one that
     /// another has replaced.
-    fn retire(&mut self, index: u32) {
+    pub(super) fn retire(&mut self, index: u32) {
         self.unqueue(index);
         let Some(mut connection) = self.remove(index) else {
             return;

@@ -1,7 +1,7 @@
 //! HTTP/1.1 against a server whose every answer follows by arithmetic: it takes one request at a
 //! time, for 100 ms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
@@ -29,6 +29,9 @@ struct OneAtATime {
     has_tokens: bool,
     /// The body ends so long after the last event; `None`: with it.
     rest_after: Option<Duration>,
+    /// Connections whose answer's body goes on, and those that were closed then.
+    open_bodies: BTreeSet<Peer>,
+    cut_off: u32,
 }
 
 /// The tags of timers: an answer is due, or the end of its body.
@@ -61,8 +64,9 @@ impl Server for OneAtATime {
         }
     }
 
-    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
         if tag == ENDS_BODY {
+            self.open_bodies.remove(&peer);
             return actions.push(Action::Send(LAST_CHUNK.to_vec()));
         }
         let answer = if self.has_tokens { TOKENS } else { ANSWER };
@@ -70,6 +74,7 @@ impl Server for OneAtATime {
             return actions.push(Action::Send(answer.to_vec()));
         };
         let open = answer.strip_suffix(LAST_CHUNK).unwrap();
+        self.open_bodies.insert(peer);
         actions.push(Action::Send(open.to_vec()));
         actions.push(Action::Timer {
             after,
@@ -79,6 +84,7 @@ impl Server for OneAtATime {
 
     fn closed(&mut self, peer: Peer, _now: Time) {
         self.heads.remove(&peer);
+        self.cut_off += u32::from(self.open_bodies.remove(&peer));
     }
 }
 
@@ -227,6 +233,40 @@ fn first_token_time_excludes_previous_body() {
     for measure in [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken] {
         let mean = mean_ms(record.measures.times(measure));
         assert!((mean / 100.0 - 1.0).abs() < 0.01, "{measure:?}: {mean} ms");
+    }
+}
+
+#[test]
+fn open_body_does_not_delay_next_call() {
+    // A call is due every 250 ms, and its body goes on for longer than that. Beyond the plan's connection one more
+    // is read to its end: of bodies that go on for longer, others are cut off.
+    for (rest_ms, bodies_cut_off) in [(300, 0..=1), (900, 5..=20)] {
+        let mut server = OneAtATime {
+            has_tokens: true,
+            rest_after: Some(Duration::from_millis(rest_ms)),
+            ..OneAtATime::default()
+        };
+        let mut load = Load {
+            arrivals: Arrivals::Open(Spacing::Constant),
+            connections: 1,
+            reuse: Reuse::Always,
+            calls: Some(20),
+            deadline: None,
+            drain: Some(Duration::from_secs(60)),
+            ..load(1)
+        };
+        load.stages[0].duration = Some(Duration::from_secs(5));
+        (load.stages[0].rate_from, load.stages[0].rate_to) = (4.0, 4.0);
+        let protocol = of_stream(Some(Some(Goodput::default())));
+        let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+        let record = total.stage_mut(0).clone();
+        assert_eq!((record.due, record.ok()), (20, 20));
+        let first = mean_ms(record.measures.times(TimeMeasure::TimeToFirstToken));
+        assert!((first / 100.0 - 1.0).abs() < 0.02, "{rest_ms}: {first} ms");
+        assert_eq!(record.measures.of(Count::ConnectionsSetAside), 19);
+        assert_eq!(record.connections_unused, 0);
+        let cut_off = server.cut_off;
+        assert!(bodies_cut_off.contains(&cut_off), "{rest_ms}: {cut_off}");
     }
 }
 
