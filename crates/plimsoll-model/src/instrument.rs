@@ -67,6 +67,12 @@ impl Tail {
         self.buckets.get(at).map_or(0, |(_, greatest, _)| *greatest)
     }
 
+    /// The lengths of the times, ascending, each with how many are longer.
+    pub(crate) fn longer_by_length(&self) -> impl Iterator<Item = (u64, u64)> {
+        let buckets = self.buckets.iter();
+        buckets.map(|(_, greatest, longer)| (*greatest, *longer))
+    }
+
     pub(crate) fn len(&self) -> u64 {
         self.len
     }

@@ -5,24 +5,26 @@
 //! becomes of an objective then follows from one table ([`table`]). The binary judges the runs it makes, the report the runs it reads.
 
 mod blame;
+mod fidelity;
+mod lost;
 mod so_far;
 mod table;
 
 use serde::{Deserialize, Serialize};
 
-use crate::instrument::beyond;
 use crate::measure::Count;
 use crate::plan::{End, Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
 use crate::run::health::ProblemKind;
 use crate::run::memory::MemoryGrowth;
-use crate::run::{MemorySummary, Run, State};
+use crate::run::{DeliverySummary, MemorySummary, Run, StageSummary, State};
 use crate::spec;
 use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
 pub use blame::Circumstances;
 use blame::{Evidence, Failed, times};
+pub use lost::{Expected, OBJECTIVE_LOST, lost};
 pub use so_far::{SoFar, plotted, value};
 pub use table::{Conclusion, Found, Validity, Verdict, verdict};
 
@@ -50,6 +52,8 @@ pub struct Part {
     pub achieved_per_s: Option<f64>,
     /// What connections held, where that was measured: of the whole run.
     pub memory: Option<MemorySummary>,
+    /// What of the load was sent, and when; `None`: not known, or no open loop.
+    pub delivery: Option<DeliverySummary>,
 }
 
 /// What objectives are judged by: all calls that are not warm-up, and each stage's.
@@ -66,19 +70,20 @@ pub struct Measured {
 impl Measured {
     /// `deadline`: the plan's, of a call.
     pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> Measured {
-        let part = |record: StageRecord, achieved_per_s| Part {
+        let part = |record: StageRecord, summary: &StageSummary| Part {
             record,
-            achieved_per_s,
+            achieved_per_s: summary.achieved_per_s,
             memory: run.summary.memory,
+            delivery: summary.delivery,
         };
         Measured {
-            all: part(run.measured(), run.summary.total.achieved_per_s),
+            all: part(run.measured(), &run.summary.total),
             stages: run
                 .stages()
                 .filter(|(stage, _)| !stage.warmup)
                 .map(|(stage, record)| {
                     let record = record.clone();
-                    (stage.name.clone(), part(record, stage.achieved_per_s))
+                    (stage.name.clone(), part(record, stage))
                 })
                 .collect(),
             circumstances: Circumstances {
@@ -90,6 +95,7 @@ impl Measured {
                 ]
                 .iter()
                 .any(|kind| has(run, *kind)),
+                too_few_connections: has(run, ProblemKind::TooFewConnections),
                 busy: has(run, ProblemKind::WorkerBusy),
                 not_resumed: run
                     .summary
@@ -134,12 +140,21 @@ pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) 
             let finite = |(low, high): (f64, f64)| high.is_finite().then_some([low, high]);
             Judged {
                 objective: objective.text.clone(),
-                verdict: verdict(validity, evidence.found),
+                verdict: verdict(of_validity(objective, validity), evidence.found),
                 measured: evidence.text,
                 instrument_us: evidence.interval.and_then(finite).map(in_micros),
             }
         })
         .collect()
+}
+
+/// How the run stands for this objective: what it says of the load itself holds of whichever load it was.
+fn of_validity(objective: &Objective, validity: Validity) -> Validity {
+    if objective.metric == Metric::Fidelity && validity == Validity::OtherLoad {
+        Validity::Sound
+    } else {
+        validity
+    }
 }
 
 /// Whether objectives can be judged by `run`.
@@ -183,60 +198,6 @@ pub(crate) fn only_not_resumed(run: &Run) -> bool {
     run.state == State::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
-/// How the reason ends of a run that was stopped because an objective was lost.
-pub const OBJECTIVE_LOST: &str = "can no longer be met";
-
-/// Calls that a run, or a stage of it, will have in all, where that is known beforehand.
-pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
-
-/// The first of `objectives` that can no longer be met, given what was `measured` so far:
-/// enough of the calls that are `expected` have failed or taken too long, and not for a reason of the generator's.
-pub fn lost<'a>(
-    objectives: &'a [Objective],
-    measured: &Measured,
-    expected: Expected<'_>,
-) -> Option<&'a Objective> {
-    objectives.iter().filter(|o| o.below).find(|o| {
-        let stage = o.stage.as_deref();
-        let (Some(part), Some(expected)) = (measured.part(stage), expected(stage)) else {
-            return false;
-        };
-        is_lost(o, &part.record, expected, &measured.circumstances)
-    })
-}
-
-fn is_lost(
-    objective: &Objective,
-    record: &StageRecord,
-    expected: u64,
-    circumstances: &Circumstances,
-) -> bool {
-    let most = expected.max(record.ended());
-    let all = most as f64;
-    let failed = Failed::of(record).surely(record, circumstances);
-    let evidence = |timed| Evidence::of(timed, record, circumstances);
-    let (timed, statistic) = match objective.metric {
-        Metric::Errors => return failed as f64 > objective.limit * all,
-        // How many handshakes there will be is not known beforehand.
-        Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
-        // How many of these there will be is not known beforehand.
-        Metric::Time(Timed::Measure(_), _) => return false,
-        Metric::Time(timed, statistic) => (timed, statistic),
-    };
-    match statistic {
-        Statistic::Percentile(p) => {
-            let slow = evidence(timed).surely_over(objective.limit as u64);
-            slow > beyond(p / 100.0, most)
-        }
-        Statistic::Mean => {
-            let histogram = times(timed, record).and_then(Times::histogram);
-            let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
-            let own = sum - blame::of_mean(record) * record.ok() as f64;
-            timed.counts_failures() && failed > 0 || own > objective.limit * all
-        }
-    }
-}
-
 /// The more of what a connection held at first and at last.
 fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
@@ -269,6 +230,9 @@ fn in_micros(ns: [f64; 2]) -> [f64; 2] {
 
 /// What was measured of an objective, seen apart from the state of the run.
 fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Evaluation {
+    if let (Metric::Fidelity, Some(delivery)) = (objective.metric, &part.delivery) {
+        return fidelity::find(objective, delivery);
+    }
     let record = &part.record;
     let (value, text) = measure(objective, part);
     let Some(value) = value else {
@@ -299,7 +263,7 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
                 && !circumstances.not_resumed
                 && value * held_back < objective.limit
         }
-        Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => true,
+        Metric::Fidelity | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => true,
         Metric::Time(..) => is_missed,
     };
     let text = match interval {
@@ -357,6 +321,9 @@ fn two_figures(ns: f64) -> String {
 fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumstances) -> String {
     if circumstances.short {
         return "this machine ran out of descriptors or ports, which can be the cause".to_owned();
+    }
+    if circumstances.too_few_connections {
+        return "calls waited for connections, of which the plan has too few".to_owned();
     }
     if circumstances.not_resumed {
         return "with full handshakes, where resumed ones were asked for".to_owned();
@@ -436,6 +403,11 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
                 Rate((rate * 10.0).round() / 10.0).to_string()
             });
             (part.achieved_per_s, text)
+        }
+        Metric::Fidelity => {
+            let low = part.delivery.map(|delivery| delivery.fidelity()[0]);
+            let text = part.delivery.as_ref().map(fidelity::text);
+            (low, text.unwrap_or_else(|| "not known".to_owned()))
         }
         Metric::Resumed => {
             let handshakes = record.connections_resumed + record.connections_full;

@@ -444,6 +444,8 @@ pub enum Metric {
     Errors,
     /// Achieved calls a second.
     Rate,
+    /// The load's [fidelity](crate::run::DeliverySummary::fidelity).
+    Fidelity,
     /// Share of TLS handshakes that were resumed from a ticket.
     Resumed,
     /// Resident bytes a connection.

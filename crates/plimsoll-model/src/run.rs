@@ -7,6 +7,7 @@
 
 mod checked;
 mod count_check;
+mod delivery;
 mod directory;
 mod encoded_times;
 mod ending;
@@ -20,6 +21,7 @@ pub mod merge;
 mod negotiated;
 mod overview;
 pub mod rotation;
+mod sampling;
 mod shard_totals;
 pub mod shards;
 pub mod summary;
@@ -28,6 +30,7 @@ mod writer;
 
 pub use checked::CountSum;
 pub use count_check::CountCheck;
+pub use delivery::DeliverySummary;
 pub use directory::{Run, read_plan};
 pub use ending::{Ending, Unsaved};
 pub use header::{Conditions, Machine, RunHeader, Source};
@@ -38,6 +41,7 @@ pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemo
 pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls, version_name};
 pub use overview::{ClientOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
+pub use sampling::SamplingSummary;
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
 pub use summary::{StageSummary, Summary, Totals};

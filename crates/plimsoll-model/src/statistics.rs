@@ -5,6 +5,7 @@
 //! latencies are never normal. [`rate`]: how well a mean rate is known. Callers: [`crate::run::summary`] and the reports.
 
 pub mod autocorrelation;
+pub mod bootstrap;
 pub mod distribution;
 pub mod paired;
 pub mod quantile;

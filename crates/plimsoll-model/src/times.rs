@@ -112,6 +112,23 @@ impl Times {
         self.0 = Storage::Histogram(histogram);
     }
 
+    /// Calls `visit` with a time of each bucket, ascending, and how many times are in it.
+    pub(crate) fn each_bucket(&self, mut visit: impl FnMut(u64, u64)) {
+        match &self.0 {
+            Storage::None => {}
+            Storage::Histogram(histogram) => histogram
+                .iter_recorded()
+                .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
+            Storage::Packed(packed) => {
+                // A value of each bucket is kept, and it is the greatest that a histogram shows.
+                static LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
+                let layout = LAYOUT.get_or_init(new_histogram);
+                let buckets = packed.buckets.iter();
+                buckets.for_each(|(ns, n)| visit(layout.highest_equivalent(*ns), *n));
+            }
+        }
+    }
+
     /// The histogram, if anything was ever recorded.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         match &self.0 {

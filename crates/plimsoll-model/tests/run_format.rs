@@ -63,28 +63,27 @@ fn header() -> RunHeader {
         version: Some("2".into()),
         load_loop: Some(Loop::Open),
         arrivals: Some("constant".to_owned()),
-        clients: None,
+        schedule_share: Some(0.5),
         connections: Some(1),
-        cold: false,
+        calls_at_once: Some(1),
         calls_per_connection: Some(10),
         connection_lifetime_us: Some(30_000_000),
         tick_us: Some(1_000),
         full_share: Some(0.1),
         insecure: true,
         resume: true,
-        calls: None,
         seed: Some(1),
         plan_hash: Some("fnv1a64:0".to_owned()),
         tool_version: "0.1.0".to_owned(),
         started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
         machine: Some(Machine::default()),
         processes: Some(2),
-        shards: Vec::new(),
         notes: vec!["two processes: one has too few descriptors".to_owned()],
         heap_bytes_per_connection: Some(1_812.5),
         live_view_cpu_us: Some(3_200),
         server_pids: vec![4_711],
         planned_stages: vec![stage("warm-up", true), stage("steady", false)],
+        ..RunHeader::default()
     }
 }
 
@@ -209,7 +208,9 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
 
 fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
     let dir = parent.join("run");
-    let writer = RunWriter::create(&dir, header(), "name = 'x'\n").unwrap();
+    let mut header = header();
+    header.planned_stages[1].duration_us = Some((seconds.max(4) - 2) * 1_000_000);
+    let writer = RunWriter::create(&dir, header, "name = 'x'\n").unwrap();
     let mut writer = writer.keeping_requests(true).unwrap();
     for index in 0..seconds {
         let (interval, requests) = second(index);
@@ -230,7 +231,6 @@ fn finished_run_round_trips() {
     // Ports ran out, which the health condemns.
     assert_eq!(run.state, State::Invalid);
     assert!(run.reason.unwrap().starts_with("generator-limited: "));
-
     let total = &run.summary.total;
     assert_eq!((total.due, total.ok), (2_002, 1_980));
     assert_eq!((total.errors, total.cut_off), (18, 2));
@@ -356,7 +356,7 @@ fn documented(page: &str, name: &str) -> BTreeSet<String> {
 #[test]
 fn documented_keys_match_written_keys() {
     let parent = tempfile::tempdir().unwrap();
-    let (mut writer, dir) = write(parent.path(), 4);
+    let (mut writer, dir) = write(parent.path(), 13);
     let mut totals = ShardTotals::default();
     totals.add(writer.header(), &second(2).0);
     let mut figures = totals.figures(writer.header(), 0);

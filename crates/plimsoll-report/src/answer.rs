@@ -1,6 +1,7 @@
 //! A run's times with their instrument intervals, in words: the first sentence of each report.
 
 use plimsoll_model::instrument::Lateness;
+use plimsoll_model::run::health::ConnectionsNeeded;
 use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 
 use crate::quantity::{count, planned, plural, time};
@@ -20,6 +21,9 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
     let mut text = parts.join("; ");
     if !told.unsure.is_empty() {
         text += &cause(run);
+    }
+    if let Some(needed) = ConnectionsNeeded::of(&run.measured(), &run.header) {
+        text = format!("{text}; calls waited for connections: {needed}");
     }
     let (failed, cut_off) = (total.errors, drained(total));
     let of = plural(settled(total), "call");

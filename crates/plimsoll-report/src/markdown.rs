@@ -100,6 +100,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let notes = calls.and_then(times::dash).into_iter();
     let notes = notes.chain(streams).chain(above);
     part(out, &measures::table("times", of_calls), notes);
+    part(out, &times::sampling(run), times::sampling_note(run));
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();
     part(out, &measures::table(measures::timed(), besides), None);

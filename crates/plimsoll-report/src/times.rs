@@ -7,8 +7,10 @@ use plimsoll_model::run::summary::PhasesSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
 
+use crate::answer::figure;
 use crate::overhead::overhead;
-use crate::quantity::{count, signed_time, time};
+use crate::quantity::{count, or_dash, rate, signed_time, time};
+use crate::table::Table;
 
 type Named = (&'static str, Option<TimesSummary>);
 
@@ -65,6 +67,55 @@ fn known(times: impl IntoIterator<Item = Named>) -> Vec<(String, TimesSummary)> 
     known
         .filter_map(|(name, times)| Some((name.to_owned(), times?)))
         .collect()
+}
+
+/// How much a run's times would differ in another run like it.
+pub(crate) fn sampling(run: &Run) -> Table {
+    let total = &run.summary.total;
+    let all = [("response", total.response), ("service", total.service)];
+    // The service time of a closed loop's call is its response time.
+    let all = all
+        .into_iter()
+        .filter(|(name, _)| run.header.load_loop == Some(Loop::Open) || *name == "response");
+    let rows = all.filter_map(|(name, times)| {
+        let times = times?;
+        let sampling = times.sampling?;
+        let cell = |us: Option<f64>, interval: Option<[f64; 2]>| {
+            or_dash(us.zip(interval), |(us, interval)| {
+                figure(us, Some(interval))
+            })
+        };
+        let mut cells = vec![name.to_owned(), cell(Some(times.mean_us), sampling.mean_us)];
+        let percentiles = times.percentiles().into_iter().zip(sampling.percentiles());
+        cells.extend(percentiles.map(|((_, us), (_, interval))| cell(us, interval)));
+        Some(cells)
+    });
+    let head = [
+        "in runs like it",
+        "mean",
+        "p50",
+        "p75",
+        "p90",
+        "p95",
+        "p99",
+        "p99.9",
+        "p99.99",
+    ];
+    Table::new(head, &[0], rows)
+}
+
+/// What the table of [`sampling`] says, with the rate's own interval; `None` without such intervals.
+pub(crate) fn sampling_note(run: &Run) -> Option<String> {
+    let [low, high] = run.summary.total.achieved_sampling_per_s?;
+    let (low, high) = (rate(low), rate(high));
+    let achieved = if low == high {
+        low
+    } else {
+        format!("{low} to {high}")
+    };
+    Some(format!(
+        "between these figures another run like this one would lie with a confidence of 95 % (block bootstrap over its seconds); achieved: {achieved}"
+    ))
 }
 
 /// What a dash among the percentiles of `n` calls means.

@@ -38,7 +38,13 @@ pub(crate) fn percentile(run: &Run, n: usize) -> String {
 
 /// Calls, their rate and their bytes, and the connections that they had.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
-    let all = [Some(calls(run)), rates(run), carried(run), links(run)];
+    let all = [
+        Some(calls(run)),
+        rates(run),
+        delivered(run),
+        carried(run),
+        links(run),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -145,6 +151,38 @@ fn rates(run: &Run) -> Option<Fact> {
         let _ = write!(text, " over {}", time(elapsed as f64));
     }
     Some(Fact::new("rate", text))
+}
+
+/// What of an open loop's load was sent, how late, and how far that was from the plan.
+fn delivered(run: &Run) -> Option<Fact> {
+    let delivery = run.summary.total.delivery.as_ref()?;
+    let mut text = format!("{} sent", share(delivery.sent, delivery.asked));
+    let latest = time(delivery.lateness_max_us);
+    match delivery.lateness_p99_us {
+        Some(p99) => {
+            let _ = write!(text, ", {} late at the p99 and {latest} at most", time(p99));
+        }
+        None => {
+            let _ = write!(text, ", at most {latest} late");
+        }
+    }
+    let unsent = between(delivery.distance);
+    let _ = write!(text, "; {unsent} of the calls due and not sent at one time");
+    Some(Fact::new("delivered", text))
+}
+
+/// Two shares between which one lies, in per cent and rounded outward.
+fn between([low, high]: [f64; 2]) -> String {
+    // A number of hundredths that is kept a little off is that number.
+    let low = ((low * 1e4 + 1e-6).floor() / 1e2).max(0.0);
+    let high = ((high * 1e4 - 1e-6).ceil() / 1e2).max(0.0);
+    if low == high {
+        format!("{high} %")
+    } else if low == 0.0 {
+        format!("at most {high} %")
+    } else {
+        format!("{low} to {high} %")
+    }
 }
 
 fn carried(run: &Run) -> Option<Fact> {

@@ -8,7 +8,7 @@ mod runs;
 use std::path::Path;
 
 use plimsoll_model::limits::Limits;
-use plimsoll_model::run::Ending;
+use plimsoll_model::run::{Ending, Run};
 use plimsoll_model::search::{Purpose, Trial};
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, View};
@@ -269,4 +269,38 @@ fn comparison_shows_differences_in_plans() {
     ] {
         assert!(page.contains(words), "{words}");
     }
+}
+
+#[test]
+fn long_runs_show_sampling_intervals() {
+    let shown = |seconds| {
+        let fixture = Fixture::steady("steady").lasting(seconds);
+        let dir = tempfile::tempdir().expect("a directory");
+        let run = finished_in(&dir.path().join("run"), fixture, Ending::complete());
+        let read = Run::load(&run.dir).expect("a run");
+        assert_eq!(read.summary, run.summary, "read back as written");
+        let summary = markdown::render(std::slice::from_ref(&run), None);
+        let page = html::runs(&[View::of(run.clone()).expect("a view")]);
+        (run, summary, page)
+    };
+    let (run, summary, page) = shown(12);
+    for text in [&summary, &page] {
+        assert!(text.contains("in runs like it"), "{text}");
+        assert!(text.contains("block bootstrap over its seconds"), "{text}");
+        assert!(text.contains("achieved: "), "{text}");
+    }
+    let response = run.summary.total.response.expect("calls");
+    let sampling = response.sampling.expect("seconds");
+    for ((name, us), (_, interval)) in response.percentiles().iter().zip(sampling.percentiles()) {
+        assert_eq!(us.is_some(), interval.is_some(), "{name}");
+        if let (Some(us), Some([low, high])) = (us, interval) {
+            assert!(
+                low <= us * 1.001 && *us <= high * 1.001,
+                "{name}: {low} {us} {high}"
+            );
+        }
+    }
+    let (run, summary, page) = shown(9);
+    assert_eq!(run.summary.total.response.expect("calls").sampling, None);
+    assert!(!summary.contains("in runs like it") && !page.contains("in runs like it"));
 }

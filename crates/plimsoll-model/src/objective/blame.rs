@@ -21,6 +21,8 @@ pub struct Circumstances {
     pub deadline: Option<Duration>,
     /// Descriptors or ports ran out: calls waited because the generator had none to give.
     pub short: bool,
+    /// Calls waited for connections of which the plan has too few.
+    pub too_few_connections: bool,
     /// A worker used a whole core.
     pub busy: bool,
     /// Full handshakes, where resumed ones were asked for.
@@ -60,6 +62,10 @@ impl Failed {
 
     /// Not counting those that a late generator can have caused, nor this process's own.
     pub(super) fn surely(self, record: &StageRecord, circumstances: &Circumstances) -> u64 {
+        if circumstances.too_few_connections {
+            // A call may have spent its time waiting for a connection.
+            return self.sure;
+        }
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
         self.sure
             + self
@@ -107,6 +113,8 @@ pub(super) struct Evidence<'a> {
     /// Of each of the times the least that it can have been, where that is known.
     least: Option<Tail>,
     least_mean_ns: f64,
+    /// The mean of `times`, where they are others than were asked for.
+    own_mean_ns: Option<f64>,
     /// Empty where this time counts no failures.
     cut_off: Tail,
     failed: Failed,
@@ -123,20 +131,36 @@ impl<'a> Evidence<'a> {
         circumstances: &Circumstances,
     ) -> Evidence<'a> {
         let counts_failures = timed.counts_failures();
-        let (failed, cut_off) = if counts_failures {
+        let is_queued = circumstances.too_few_connections && timed == Timed::Response;
+        let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
+            // How long these waited for a connection is not known.
+            let failed = Failed::of(record);
+            let ours = failed.ours + failed.timeouts;
+            (
+                Failed {
+                    ours,
+                    timeouts: 0,
+                    ..failed
+                },
+                Tail::default(),
+            )
+        } else if counts_failures {
             (Failed::of(record), Tail::of(&record.cut_off))
         } else {
             (Failed::default(), Tail::default())
         };
-        let least = match timed {
+        // Of a response time that holds a wait for a connection, what is surely the target's is the service time.
+        let own = if is_queued { Timed::Service } else { timed };
+        let least = match own {
             Timed::Response => known_least(record),
             _ => None,
         };
         Evidence {
             record,
-            times: times(timed, record).map(Tail::of).unwrap_or_default(),
+            times: times(own, record).map(Tail::of).unwrap_or_default(),
             least: least.map(Tail::of),
             least_mean_ns: least.and_then(Times::histogram).map_or(0.0, |h| h.mean()),
+            own_mean_ns: is_queued.then(|| record.service.histogram().map_or(0.0, |h| h.mean())),
             cut_off,
             failed,
             lateness: Lateness::of(record),
@@ -222,6 +246,7 @@ impl<'a> Evidence<'a> {
             0.0
         } else {
             let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
+            let mean_ns = self.own_mean_ns.unwrap_or(mean_ns);
             (mean_ns - of_each).max(0.0).max(self.least_mean_ns)
         }
     }
@@ -236,7 +261,9 @@ fn is_of_client(timed: Timed, record: &StageRecord, circumstances: &Circumstance
         Timed::FirstToken => !from_due.is_empty(),
         Timed::Service | Timed::FirstByte => false,
     };
-    circumstances.short && waits_for_connection || circumstances.not_resumed
+    let is_unserved =
+        circumstances.short || circumstances.too_few_connections && timed != Timed::Response;
+    is_unserved && waits_for_connection || circumstances.not_resumed
 }
 
 /// The share of all calls by which a generator that stood still can have lowered a rate.
@@ -314,6 +341,29 @@ mod tests {
         late.delayed.record_n(1_500 * MS, 50);
         assert_eq!(over(&late, 20), 10);
         assert_eq!(over(&late, 2_000), 10);
+    }
+
+    /// Calls of 5 ms that waited up to 400 ms for a connection of which there was but one.
+    #[test]
+    fn wait_for_own_connection_excuses_target() {
+        let mut queued = record(&[(500, 200), (500, 400)]);
+        queued.service.record_n(5 * MS, 1_000);
+        queued.outcomes.add(Outcome::DeadlineExceeded, 40);
+        let evidence = |too_few_connections, timed| {
+            let circumstances = Circumstances {
+                deadline: Some(Duration::from_secs(1)),
+                too_few_connections,
+                ..Circumstances::default()
+            };
+            let evidence = Evidence::of(timed, &queued, &circumstances);
+            (evidence.surely_over(20 * MS), evidence.surely_over(3 * MS))
+        };
+        assert_eq!(evidence(false, Timed::Response), (1_040, 1_040));
+        // What they took of the target's own is still known.
+        assert_eq!(evidence(true, Timed::Response), (0, 1_000));
+        assert_eq!(evidence(true, Timed::Lag), (0, 0));
+        assert_eq!(evidence(false, Timed::Service), (40, 1_040));
+        assert_eq!(evidence(true, Timed::Service), (0, 1_000));
     }
 
     #[test]

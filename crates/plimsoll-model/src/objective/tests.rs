@@ -3,7 +3,7 @@ use crate::Outcome;
 use crate::measure::TimeMeasure;
 use crate::spec::Spec;
 
-fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
+pub(super) fn objectives(typed: &[(&str, &str)]) -> Vec<Objective> {
     let mut spec = Spec::default();
     for (metric, limit) in typed {
         spec.objective.insert((*metric).into(), (*limit).into());
@@ -33,12 +33,24 @@ fn measured(record: StageRecord) -> Measured {
         record,
         achieved_per_s: Some(100.0),
         memory: None,
+        delivery: None,
     };
     Measured {
         stages: vec![("peak".to_owned(), part.clone())],
         all: part,
         circumstances: Circumstances::default(),
     }
+}
+
+/// Judges the first of `objectives` by what was delivered of a load.
+pub(super) fn judged_delivery(
+    objectives: &[Objective],
+    delivery: Option<crate::run::DeliverySummary>,
+    validity: Validity,
+) -> Judged {
+    let mut measured = measured(record(900, 0, 0));
+    measured.all.delivery = delivery;
+    judge(objectives, &measured, validity).remove(0)
 }
 
 /// 992 calls were ok when the run was ended for its times; 110 had not begun.

@@ -33,6 +33,12 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Calls that a connection over `tls` carries at once at most; `None`: several, as the peer allows.
+    fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
+        let _ = tls;
+        None
+    }
+
     /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
     /// calls are due by themselves.
     fn calls_in_a_row(&self) -> Option<u32> {

@@ -83,10 +83,16 @@ pub struct RunHeader {
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
+    /// The part of its schedule's arrivals that is this load's, where it shares the schedule with others (0–1).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_share: Option<f64>,
     /// Closed loop only.
     pub clients: Option<u32>,
     /// Planned; `None` for cold runs.
     pub connections: Option<u32>,
+    /// Calls that each of them carries at once. Left out where the peer says how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls_at_once: Option<u32>,
     /// A new connection for every call.
     pub cold: bool,
     /// Calls after which a connection was replaced, as the plan wants it. Left out where
@@ -303,9 +309,11 @@ impl RunHeader {
                 .is_some_and(|tls| tls.trust == Trust::Unchecked),
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
+            schedule_share: (own < 1.0 && load_loop == Loop::Open).then_some(own),
             clients,
             // Users that arrive bring their own, as many as there are.
             connections: (!cold && !arriving).then_some(plan.load.connections),
+            calls_at_once: plan.call.calls_at_once(plan.tls.as_ref()).filter(|_| !cold),
             cold,
             calls_per_connection: match plan.load.calls_per_connection {
                 _ if cold => Some(1),

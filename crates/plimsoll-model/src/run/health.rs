@@ -13,12 +13,15 @@ use crate::quantity::planned as planned_length;
 use crate::record::{Counts, StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
+use super::delivery::{DeliverySummary, given_up_late};
 use super::header::{PlannedStage, RunHeader};
 use super::shards::ShardFigures;
 
 mod observed;
+mod waits;
 
 pub use observed::Observed;
+pub use waits::ConnectionsNeeded;
 
 /// Intervals are one second.
 pub const INTERVAL_LENGTH: Duration = Duration::from_secs(1);
@@ -53,6 +56,8 @@ pub enum ProblemKind {
     TargetGone,
     /// Calls waited for a connection that would take them.
     WaitedForConnection,
+    /// The plan has fewer connections than its rate needs: what calls waited for is the client's own.
+    TooFewConnections,
     /// Calls that were due were never sent.
     NotStarted,
     /// Calls that failed took longer than the times of those that didn't let one think.
@@ -249,17 +254,23 @@ impl fmt::Display for Ns {
 }
 
 /// The problems of the generator, and what else is worth knowing, in the run of this header whose measured stages
-/// merge to `record`. Problems that invalidate come first.
-pub fn health(record: &StageRecord, header: &RunHeader, observed: &Observed) -> Vec<HealthProblem> {
+/// merge to `record`; `delivery`: how far its load was from the plan, where that is known. Problems that invalidate come
+/// first.
+pub fn health(
+    record: &StageRecord,
+    header: &RunHeader,
+    observed: &Observed,
+    delivery: Option<&DeliverySummary>,
+) -> Vec<HealthProblem> {
     let response = record.response.histogram();
     let response_p50 = response.map(|h| h.value_at_quantile(0.5));
-    let mut problems: Vec<HealthProblem> = late(record, header, observed, response_p50)
+    let mut problems: Vec<HealthProblem> = late(record, header, (observed, delivery), response_p50)
         .into_iter()
         .chain(busy(header, observed))
         .chain(exhausted(record))
         .chain(stalled(observed))
         .chain(gone(observed))
-        .chain(waited(record, response_p50).filter(|_| header.is_open()))
+        .chain(waits::waited(record, header, response_p50).filter(|_| header.is_open()))
         .chain(unused(record))
         .chain(not_started(record))
         .chain(slow_failures(record))
@@ -279,7 +290,7 @@ const MAX_LATE_SHARE: f64 = 0.1;
 fn late(
     record: &StageRecord,
     header: &RunHeader,
-    observed: &Observed,
+    (observed, delivery): (&Observed, Option<&DeliverySummary>),
     response_p50: Option<u64>,
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
@@ -289,8 +300,11 @@ fn late(
         let late = pacing.saturating_sub(bundled);
         let cause = observed.cause();
         if let Some(undelivered) = undelivered(record, header, observed, (name, late)) {
+            let distance = delivery.map_or_else(String::new, |delivery| {
+                format!("; {}", missing_at_once(delivery.generator_distance))
+            });
             problems.push(ProblemKind::LoadNotDelivered.invalidates(format!(
-                "the load was not delivered: {undelivered}{cause}; what failed stands: {LATE_GENERATOR_ADVICE}"
+                "the load was not delivered: {undelivered}{distance}{cause}; what failed stands: {LATE_GENERATOR_ADVICE}"
             )));
         } else if let Some(response) = response_p50
             && late > response / 10
@@ -312,6 +326,17 @@ fn late(
     problems
 }
 
+/// The distance of a load from its plan as words.
+fn missing_at_once([low, high]: [f64; 2]) -> String {
+    let percent = |share: f64| format!("{:.1}", share * 100.0);
+    let (low, high) = (percent(low), percent(high));
+    if low == high {
+        format!("{high} % of all calls were due and not sent at one time")
+    } else {
+        format!("at one time between {low} and {high} % of all calls were due and not sent")
+    }
+}
+
 /// What helps a late generator.
 const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a lower rate";
 
@@ -323,9 +348,7 @@ fn undelivered(
     observed: &Observed,
     (name, late): (&str, u64),
 ) -> Option<String> {
-    // Those of the others that were not sent waited for the target until the run ended.
-    let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
-    let unsent = record.not_started.saturating_sub(ended);
+    let unsent = given_up_late(record);
     if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
         return Some(format!(
             "{unsent} of {} calls were not sent, because the generator came to them after their deadline",
@@ -445,31 +468,6 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
         Ns(ok)
     );
     (with_failed > ok + ok / 10).then(|| ProblemKind::SlowFailures.noted(text))
-}
-
-/// What calls waited for before they could be sent. `None` where so few waited, or for so
-/// short a time, that the percentiles up to p99 hardly show it.
-fn waited(record: &StageRecord, response_p50: Option<u64>) -> Option<HealthProblem> {
-    let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
-    let (name, _, lag) = high(&record.lag)?;
-    let waited = for_stream + for_connection;
-    if waited == 0 || waited.saturating_mul(100) < record.due || lag <= response_p50? / 10 {
-        return None;
-    }
-    let due = record.due;
-    let what = match (for_stream, for_connection) {
-        (n, 0) => format!("{n} of {due} calls waited for a free stream"),
-        (0, n) => format!("{n} of {due} calls waited for a connection to come up"),
-        (n, m) => format!(
-            "{n} of {due} calls waited for a free stream and {m} for a connection to come up"
-        ),
-    };
-    Some(ProblemKind::WaitedForConnection.noted(format!(
-            "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
-            Ns(lag),
-            Ns(high(&record.pacing).map_or(0, |(.., ns)| ns))
-        ),
-    ))
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ impl ShardTotals {
         let seconds = self.lasted.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);
         let p99 = |times: &Times| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
-        let limits = health(&self.record, header, &self.observed)
+        let limits = health(&self.record, header, &self.observed, None)
             .into_iter()
             .filter(|p| p.invalidates && p.kind.is_generator_limit());
         ShardFigures {

@@ -2,9 +2,8 @@
 //!
 //! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
 //! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
-//!
-//! Long because the figures are one document, with each of its fields explained.
 
+mod problems;
 mod slow_calls;
 mod totals;
 
@@ -19,11 +18,14 @@ use crate::measure::{Count, Measures, TimeMeasure};
 use crate::record::{AddressCounts, Counts, Detail, StageRecord, is_zero};
 
 use super::count_check::CountCheck;
-use super::health::{HealthProblem, ProblemKind, health};
+use super::delivery::{AskedArrivals, DeliverySummary};
+use super::health::{HealthProblem, ProblemKind};
 use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
+use super::sampling::RunSampling;
 use super::times::{TimesSummary, rounded};
 use super::{RunHeader, Source};
+use problems::problems;
 use totals::StageTotals;
 
 pub use slow_calls::SlowCallSummary;
@@ -237,6 +239,12 @@ pub struct StageSummary {
     pub offered_per_s: Option<f64>,
     /// Calls a second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
+    /// How much that would differ in another run like it; of the total only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub achieved_sampling_per_s: Option<[f64; 2]>,
+    /// What of the load was sent, and when; open loops only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliverySummary>,
     /// Bytes of the protocol's messages.
     pub bytes_sent: u64,
     /// The same of answers.
@@ -296,8 +304,13 @@ fn whole_us(time: Duration) -> Option<u64> {
 }
 
 impl StageSummary {
-    /// `is_lateness_known`: it is not of runs of other tools.
-    fn of(name: String, totals: &StageTotals, is_lateness_known: bool) -> StageSummary {
+    /// `is_lateness_known`: it is not of runs of other tools. `asked`: when its calls were due, where a plan says so.
+    fn of(
+        name: String,
+        totals: &StageTotals,
+        is_lateness_known: bool,
+        asked: Option<AskedArrivals>,
+    ) -> StageSummary {
         let r = &totals.record;
         let lateness = is_lateness_known.then(|| Lateness::of(r));
         let lateness = lateness.as_ref();
@@ -324,6 +337,9 @@ impl StageSummary {
             success_share: (settled > 0).then(|| r.ok() as f64 / settled as f64),
             offered_per_s: per_second(r.due),
             achieved_per_s: per_second(totals.ended_in_window.min(r.due)),
+            achieved_sampling_per_s: None,
+            delivery: asked
+                .and_then(|asked| DeliverySummary::of(r, &asked, totals.unnoticed, totals.lasted)),
             bytes_sent: r.bytes_sent,
             bytes_received: r.bytes_received,
             connections_full: r.connections_full,
@@ -347,6 +363,19 @@ impl StageSummary {
             measures: MeasuresSummary::of(&r.measures, lateness),
             client: totals.client.map(|used| used.rounded(r.ended())),
             server: totals.server.map(|used| used.rounded(r.ended())),
+        }
+    }
+}
+
+impl StageSummary {
+    fn with_sampling(self, sampling: &RunSampling) -> StageSummary {
+        let with =
+            |times: Option<TimesSummary>, sampling| Some(TimesSummary { sampling, ..times? });
+        StageSummary {
+            response: with(self.response, sampling.response),
+            service: with(self.service, sampling.service),
+            achieved_sampling_per_s: sampling.achieved_per_s,
+            ..self
         }
     }
 }
@@ -419,7 +448,8 @@ impl Summary {
                 .planned_stages
                 .get(usize::from(*stage))
                 .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
-            let summary = StageSummary::of(name, &t, is_measured);
+            let asked = AskedArrivals::of(header, |of| of == *stage);
+            let summary = StageSummary::of(name, &t, is_measured, asked);
             let warmup = header.is_warmup(*stage);
             stages.push(StageSummary { warmup, ..summary });
             if !warmup {
@@ -434,13 +464,17 @@ impl Summary {
             }
         }
         check.matches = check.due == check.accounted();
-        let mut problems = problems(header, totals, &measured.record);
+        let asked = AskedArrivals::of(header, |stage| !header.is_warmup(stage));
+        let sampling = RunSampling::of(totals.seconds.values());
+        let total = StageSummary::of("total".to_owned(), &measured, is_measured, asked);
+        let total = total.with_sampling(&sampling);
+        let mut problems = problems(header, totals, &measured.record, total.delivery.as_ref());
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, check.accounted()));
         }
         Summary {
             elapsed_us: whole_us(totals.end),
-            total: StageSummary::of("total".to_owned(), &measured, is_measured),
+            total,
             stages,
             details: totals.details.clone(),
             slowest: SlowCallSummary::of(&measured.record.slowest),
@@ -453,64 +487,4 @@ impl Summary {
             },
         }
     }
-}
-
-/// The problems of the run, and what else is worth knowing, apart from its counts. `measured`: its stages without the
-/// warm-up.
-fn problems(header: &RunHeader, totals: &Totals, measured: &StageRecord) -> Vec<HealthProblem> {
-    // Connections that warm-up could not make are missing in what follows it.
-    let mut judged = measured.clone();
-    for (stage, t) in &totals.stages {
-        if header.is_warmup(*stage) {
-            judged.connect_failures.merge(&t.record.connect_failures);
-        }
-    }
-    let is_measured = header.source == Source::Measured;
-    let mut problems: Vec<HealthProblem> = HealthProblem::of_shards(&header.shards).collect();
-    if header.insecure {
-        problems.insert(0, HealthProblem::server_unchecked());
-    }
-    if is_measured {
-        problems.extend(health(&judged, header, &totals.observed));
-    }
-    let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
-    if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
-        // What is measured is the silence; the calls only show who is still there.
-        problems
-            .iter_mut()
-            .for_each(HealthProblem::leaves_memory_alone);
-    }
-    let wanted = u64::from(header.connections.unwrap_or(0));
-    let every = totals.stages.values();
-    let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
-    // A run of less than an interval has closed all when its connections are counted.
-    let kept = is_measured && !header.cold && open > 0;
-    // As many as are wanted came up, though not at once, where the target closes them, too.
-    let made: u64 = totals
-        .stages()
-        .map(|r| r.connections_full + r.connections_resumed)
-        .sum();
-    if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
-        let reasons = &judged.connect_failures;
-        problems.push(HealthProblem::connections_missing(wanted, open, reasons));
-    }
-    let is_kept = !header.cold
-        && header.calls_per_connection.is_none()
-        && header.connection_lifetime_us.is_none();
-    if is_measured && is_kept {
-        let made = judged.connections_full + judged.connections_resumed;
-        problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
-    }
-    let full = judged.connections_full;
-    let of_both = (full, judged.connections_resumed);
-    if let Some(share) = header.full_share {
-        problems.extend(HealthProblem::not_mixed(share, of_both));
-    } else if header.cold && header.resume && full > 0 {
-        problems.push(HealthProblem::not_resumed(
-            full,
-            judged.connections_first,
-            judged.connections_resumed,
-        ));
-    }
-    problems
 }

@@ -6,6 +6,8 @@ use crate::instrument::{Lateness, LowEnds};
 use crate::record::{StageRecord, Times};
 use crate::statistics::quantile::quantile;
 
+use super::sampling::SamplingSummary;
+
 /// Percentiles and moments of a histogram, µs. A percentile that the sample can't
 /// support ([`crate::statistics::quantile::is_supported`]) is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -40,6 +42,9 @@ pub struct TimesSummary {
     /// not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instrument: Option<InstrumentSummary>,
+    /// How much these would differ in another run like it; left out of times that are not a whole run's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<SamplingSummary>,
 }
 
 /// The instrument intervals of [`TimesSummary`]'s figures, µs: each from the least that it was to what was measured.
@@ -126,6 +131,7 @@ impl TimesSummary {
             p99_99_us: at(0.9999),
             max_us: micros(h.max()),
             instrument: None,
+            sampling: None,
         })
     }
 

@@ -2,11 +2,11 @@
 
 use super::{Problems, Spec};
 use crate::measure::{Count, TimeMeasure};
-use crate::plan::{End, Load, Metric, Objective, Statistic, Timed};
+use crate::plan::{Arrivals, End, Load, Metric, Objective, Statistic, Timed};
 use crate::suggest::suggest;
 use crate::units::{Period, Rate, Size};
 
-const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
+const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// The times by the names they have in an objective, besides those of [`TimeMeasure`].
 const TIMES_BY_NAME: [(&str, Timed); 9] = [
@@ -38,6 +38,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let parsed = match metric {
         "errors" => Metric::Errors,
         "rate" => Metric::Rate,
+        "fidelity" => Metric::Fidelity,
         "resumed" => Metric::Resumed,
         "client.memory" | "client memory" => Metric::Memory(End::Client),
         "server.memory" | "server memory" => Metric::Memory(End::Server),
@@ -76,6 +77,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     };
     let number = match parsed {
         Metric::Errors => share(value, "calls: write \"< 0.1%\"")?,
+        Metric::Fidelity => share(value, "load: write \"> 99%\"")?,
         Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
         Metric::Finish(_) => share(value, "answers: write \"< 5%\"")?,
         Metric::Rate => value.parse::<Rate>()?.0,
@@ -199,6 +201,15 @@ impl Problems {
                 );
                 continue;
             }
+            let is_closed =
+                load.is_some_and(|load| matches!(load.arrivals, Arrivals::Closed { .. }));
+            if objective.metric == Metric::Fidelity && is_closed {
+                self.add(
+                    key,
+                    "calls of a closed loop are due when its clients are free, so there are no arrivals to compare: give a rate",
+                );
+                continue;
+            }
             if objective.metric == Metric::Resumed && !spec.resumes() {
                 self.add(
                     key,
@@ -243,6 +254,11 @@ mod tests {
             );
             assert_eq!(finish.text, "finish.length < 5%");
         }
+        let fidelity = parse("fidelity", "> 99%").expect("right");
+        assert_eq!(
+            (fidelity.metric, fidelity.below, fidelity.limit),
+            (Metric::Fidelity, false, 0.99)
+        );
         let resumed = parse("resumed", ">= 100%").expect("right");
         assert_eq!(
             (resumed.metric, resumed.below, resumed.limit),
@@ -324,6 +340,7 @@ mod tests {
             ("errors", "< 0.1", "write \"< 0.1%\""),
             ("rate", "> 100", "has no unit"),
             ("resumed", "> 1", "write \">= 100%\""),
+            ("fidelity", "> 99", "write \"> 99%\""),
             ("finish.length", "< 5", "write \"< 5%\""),
             ("finish.done", "< 5%", "use finish.stop, finish.length"),
         ] {

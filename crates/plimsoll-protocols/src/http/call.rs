@@ -108,6 +108,11 @@ impl Call for HttpCall {
         (!self.handshake_only).then(|| self.version_over(tls).name())
     }
 
+    fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
+        let is_serial = self.socket.is_none() && self.version_over(tls).name() == "1.1";
+        is_serial.then_some(1)
+    }
+
     fn variation(&self) -> Option<&Variation> {
         self.varying.as_ref().map(|all| &all.variation)
     }

@@ -123,7 +123,17 @@ pub(super) fn latency(views: &[View]) -> Markup {
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
-    let content = html! { (wide(&times_of("", rows))) (sentences(&notes)) };
+    let sampled = of_all(views, times::sampling);
+    let sampled_notes = views.iter().filter_map(|view| {
+        let note = times::sampling_note(&view.run)?;
+        Some(view.named(&note))
+    });
+    let sampled_notes: Vec<String> = sampled_notes.collect();
+    let content = html! {
+        (wide(&times_of("", rows)))
+        (sentences(&notes))
+        @if !sampled.rows.is_empty() { (wide(&sampled)) (sentences(&sampled_notes)) }
+    };
     section("Times", "", &content)
 }
 

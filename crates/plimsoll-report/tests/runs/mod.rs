@@ -104,6 +104,13 @@ impl Fixture {
         }
     }
 
+    /// The same for so many seconds.
+    pub(crate) fn lasting(mut self, seconds: u64) -> Fixture {
+        self.seconds = seconds;
+        self.header.planned_stages[1].duration_us = Some(seconds * 1_000_000);
+        self
+    }
+
     pub(crate) fn streams(name: &str) -> Fixture {
         let mut f = Fixture::steady(name).at_rate(200);
         f.header.name = "tokens, streamed".to_owned();

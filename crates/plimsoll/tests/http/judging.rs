@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::support::Place;
+use crate::support::{Place, text};
 use crate::{events, failure, http, url};
 
 #[test]
@@ -139,4 +139,49 @@ fn endless_event_streams_end_with_load() {
         let report = place.expect(0, &["report", "run"]);
         assert!(report.contains("5 streams with the load"), "{report}");
     }
+}
+
+/// One connection of HTTP/1.1 for calls of which four overlap.
+#[test]
+fn too_few_connections_are_named_before_target() {
+    let place = Place::new();
+    let server = place.serve(&["http", "--delay", "5ms"]);
+    // Each call takes 5 ms at least, so the last ones are sent 1.4 s late, whatever the machine does.
+    let load = [
+        "--rate",
+        "800/s",
+        "--calls",
+        "400",
+        "--deadline",
+        "10m",
+        "--objective",
+        "fidelity > 99%",
+    ];
+    let run = http(&place, 99, &url(&server, "/"), &load);
+    assert_eq!(run["total"]["ok"], 400, "{run}");
+    let problems = run["health"]["problems"].as_array().expect("a list");
+    let too_few = problems.iter().find(|p| p["kind"] == "too_few_connections");
+    let told = too_few.expect("connections")["text"].as_str().unwrap_or("");
+    assert!(
+        told.contains("the client's one connection carries one call at a time"),
+        "{told}"
+    );
+    let needed = told.split_once("(-c ").and_then(|(_, n)| n.split_once(')'));
+    let needed: u64 = needed.and_then(|(n, _)| n.parse().ok()).expect(told);
+    assert!(needed >= 4, "{told}");
+    let report = place.run(&["report", "run"]);
+    let report = text(&report.stdout);
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let answer =
+        "calls waited for connections: the client's one connection carries one call at a time";
+    assert!(report.contains(answer), "{report}");
+    // How late calls were sent is part of the load that was delivered, whoever made them wait.
+    let delivery = &run["total"]["delivery"];
+    let share = |end: usize| delivery["distance"][end].as_f64().unwrap_or(f64::NAN);
+    assert_eq!(delivery["sent"], 400);
+    assert!(
+        share(0) > 0.1 && share(0) <= share(1) && share(1) <= 1.0,
+        "{delivery}"
+    );
+    assert_eq!(run["objectives"][0]["verdict"], "missed", "{run}");
 }

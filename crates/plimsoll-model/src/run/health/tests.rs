@@ -23,7 +23,7 @@ fn judged(
         tick_us: Some(tick.as_micros() as u64),
         ..RunHeader::default()
     };
-    health(record, &header, observed)
+    health(record, &header, observed, None)
 }
 
 fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
@@ -76,6 +76,54 @@ fn late_pacing_differs_from_waiting() {
         ]
     );
     assert_eq!(judged(&record(600, 620), false, Duration::ZERO, &calm), []);
+}
+
+/// 300/s at a service time of 4 ms over one connection.
+#[test]
+fn connections_needed_follow_from_rate_and_service() {
+    let mut record = record(20, 900_000);
+    record.service.record_n(4_000_000, 1_000);
+    (record.due, record.waited_for_stream) = (1_000, 990);
+    let header = |connections, calls_at_once| RunHeader {
+        load_loop: Some(Loop::Open),
+        connections: Some(connections),
+        calls_at_once,
+        planned_stages: vec![PlannedStage {
+            rate_from_per_s: Some(300.0),
+            rate_to_per_s: Some(300.0),
+            ..PlannedStage::default()
+        }],
+        ..RunHeader::default()
+    };
+    let needed = |connections, at_once, record: &StageRecord| {
+        let found = ConnectionsNeeded::of(record, &header(connections, at_once));
+        found.map(|found| found.needed)
+    };
+    assert_eq!(needed(1, Some(1), &record), Some(2));
+    assert_eq!(needed(2, Some(1), &record), None);
+    // The peer decides how many calls a connection carries.
+    assert_eq!(needed(1, None, &record), None);
+    let problems = health(&record, &header(1, Some(1)), &Observed::default(), None);
+    assert_eq!(kinds(&problems), [(ProblemKind::TooFewConnections, false)]);
+    let expected = "990 of 1000 calls waited for a free stream (lag p99 900.20 ms): the client's one connection carries one call at a time, and the rate needs at least 2 at a service p99 of 4.00 ms (-c 2), so the wait is not held against the target";
+    assert_eq!(problems[0].text, expected);
+    // Twenty connections that a target keeps for 500 ms, once: it is what calls waited for.
+    let mut stalled = record.clone();
+    stalled.service = Times::default();
+    stalled.service.record_n(4_000_000, 980);
+    stalled.service.record_n(500_000_000, 20);
+    assert_eq!(needed(30, Some(1), &stalled), None);
+    // A target that carries 200/s keeps each of 100 connections for 500 ms, whatever their number.
+    let mut saturated = record.clone();
+    saturated.service = Times::default();
+    saturated.service.record_n(4_000_000, 20);
+    saturated.service.record_n(500_000_000, 980);
+    assert_eq!(needed(100, Some(1), &saturated), None);
+    saturated.service = Times::default();
+    saturated.service.record_n(500_000_000, 1_000);
+    assert_eq!(needed(100, Some(1), &saturated), Some(151));
+    record.waited_for_stream = 0;
+    assert_eq!(needed(1, Some(1), &record), None);
 }
 
 #[test]
@@ -213,7 +261,7 @@ fn late_or_missing_arrivals_invalidate_run() {
         r.pacing.record_n(late_ms * 1_000_000, 20);
         (r.due, r.not_started) = (1_020, unsent + cut_off);
         r.cut_off.record_n(1_000_000, cut_off);
-        let problems = health(&r, &header, &Observed::default());
+        let problems = health(&r, &header, &Observed::default(), None);
         let found = problems.iter().find(|p| p.invalidates);
         found.map(|p| (p.kind, p.text.clone()))
     };

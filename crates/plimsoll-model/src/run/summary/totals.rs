@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::ResourcesSummary;
 use crate::record::{Detail, StageRecord, add_detail};
 use crate::run::RunHeader;
-use crate::run::health::Observed;
+use crate::run::delivery::mean_unnoticed;
+use crate::run::health::{INTERVAL_LENGTH, Observed, WHOLE_INTERVAL};
 use crate::run::interval::{IntervalRecord, Resources};
 use crate::run::memory::MemoryReading;
 use crate::run::rotation::Rotations;
+use crate::run::sampling::Seconds;
 use crate::run::times::rounded;
 
 impl ResourcesSummary {
@@ -75,6 +77,8 @@ pub(super) struct StageTotals {
     /// in as that is.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
+    /// Calls that the generator had surely not noticed at one time.
+    pub(super) unnoticed: f64,
     pub(super) client: Option<ResourcesSummary>,
     pub(super) server: Option<ResourcesSummary>,
 }
@@ -107,6 +111,7 @@ impl StageTotals {
         self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
+        self.unnoticed = self.unnoticed.max(other.unnoticed);
         added(&mut self.client, other.client);
         added(&mut self.server, other.server);
     }
@@ -116,6 +121,8 @@ impl StageTotals {
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub(super) stages: BTreeMap<u8, StageTotals>,
+    /// The seconds of the stages that are not warm-up.
+    pub(super) seconds: BTreeMap<u8, Seconds>,
     pub(super) details: Vec<Detail>,
     pub(super) memory: Vec<MemoryReading>,
     pub(super) end: Duration,
@@ -141,6 +148,15 @@ fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> 
         cpu_system_us: both.cpu_system_us,
         ..now
     })
+}
+
+/// All of the interval is the stage's, as far as workers keep time.
+fn is_whole(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
+    let (begin, end) = header.span(stage);
+    let slack = INTERVAL_LENGTH - WHOLE_INTERVAL;
+    interval.length >= WHOLE_INTERVAL
+        && interval.start_offset + slack >= begin
+        && end.is_none_or(|end| interval.end_offset() <= end + slack)
 }
 
 impl Totals {
@@ -170,6 +186,12 @@ impl Totals {
         for (stage, record) in &interval.stages {
             let totals = self.stages.entry(*stage).or_default();
             totals.record.merge(record);
+            if !header.is_warmup(*stage) {
+                let whole = is_whole(header, *stage, interval).then_some(interval.length);
+                self.seconds.entry(*stage).or_default().add(record, whole);
+            }
+            let unnoticed = mean_unnoticed(&record.pacing, interval.length);
+            totals.unnoticed = totals.unnoticed.max(unnoticed);
             if record.ended() > 0 {
                 totals.last_end = totals.last_end.max(interval.end_offset());
             }

@@ -76,6 +76,8 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = Measured::of(run, plan.load.deadline);
+    // What is searched for is the line of the plan with the connections that it has.
+    measured.circumstances.too_few_connections = false;
     let judged = objective::judge(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
     let mut missed: Vec<String> = unmet(Missed).map(|j| j.objective.clone()).collect();

@@ -1,0 +1,86 @@
+//! The fidelity of a load as an objective, which the target has no part in.
+
+use super::{Evaluation, Found};
+use crate::plan::Objective;
+use crate::run::DeliverySummary;
+
+/// What was measured of a load's fidelity, which is known between two numbers.
+pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluation {
+    let [low, high] = delivery.fidelity();
+    let (is_met, is_missed) = if objective.below {
+        (high <= objective.limit, low > objective.limit)
+    } else {
+        (low >= objective.limit, high < objective.limit)
+    };
+    let text = text(delivery);
+    let (found, text) = if is_met {
+        (Found::Met, text)
+    } else if is_missed {
+        (Found::Missed, text)
+    } else {
+        let why = "when calls were sent is not known more closely";
+        (Found::Within, format!("{text}; {why}"))
+    };
+    Evaluation {
+        found,
+        text,
+        interval: None,
+    }
+}
+
+/// A load's fidelity in words, to two decimals of a per cent, rounded outward.
+pub(super) fn text(delivery: &DeliverySummary) -> String {
+    let [low, high] = delivery.fidelity();
+    // A hundredth of what is lost is not rounded away by how numbers are kept.
+    let low = format!("{:.2}%", (low * 1e4 + 1e-6).floor() / 1e2);
+    let high = format!("{:.2}%", (high * 1e4 - 1e-6).ceil() / 1e2);
+    if low == high {
+        low
+    } else {
+        format!("{low} to {high}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{judged_delivery, objectives};
+    use super::super::{Validity, Verdict};
+
+    fn delivery(distance: [f64; 2]) -> crate::run::DeliverySummary {
+        crate::run::DeliverySummary {
+            asked: 1_000,
+            sent: 1_000,
+            sent_share: 1.0,
+            distance,
+            generator_distance: distance,
+            lateness_p99_us: None,
+            lateness_max_us: 20.0,
+        }
+    }
+
+    #[test]
+    fn fidelity_is_judged_whatever_the_load() {
+        use Verdict::{CannotBeJudged, Met, Missed, NotSupported};
+        let objectives = objectives(&[("fidelity", "> 99%")]);
+        for (distance, verdict, measured) in [
+            ([0.0, 0.002], Met, "99.80% to 100.00%"),
+            ([0.02, 0.05], Missed, "95.00% to 98.00%"),
+            ([0.03, 0.03], Missed, "97.00%"),
+            (
+                [0.001, 0.05],
+                CannotBeJudged,
+                "95.00% to 99.90%; when calls were sent is not known more closely",
+            ),
+        ] {
+            for validity in [Validity::Sound, Validity::OtherLoad] {
+                let judged = judged_delivery(&objectives, Some(delivery(distance)), validity);
+                assert_eq!(
+                    (judged.verdict, judged.measured.as_str()),
+                    (verdict, measured)
+                );
+            }
+        }
+        let unknown = judged_delivery(&objectives, None, Validity::Sound);
+        assert_eq!(unknown.verdict, NotSupported);
+    }
+}

@@ -1,0 +1,63 @@
+//! Objectives that can no longer be met, while a run goes on.
+
+use super::Measured;
+use super::blame::{self, Circumstances, Evidence, Failed, times};
+use crate::instrument::beyond;
+use crate::plan::{Metric, Objective, Statistic, Timed};
+use crate::record::{StageRecord, Times};
+
+/// How the reason ends of a run that was stopped because an objective was lost.
+pub const OBJECTIVE_LOST: &str = "can no longer be met";
+
+/// Calls that a run, or a stage of it, will have in all, where that is known beforehand.
+pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
+
+/// The first of `objectives` that can no longer be met, given what was `measured` so far:
+/// enough of the calls that are `expected` have failed or taken too long, and not for a reason of the generator's.
+pub fn lost<'a>(
+    objectives: &'a [Objective],
+    measured: &Measured,
+    expected: Expected<'_>,
+) -> Option<&'a Objective> {
+    objectives.iter().filter(|o| o.below).find(|o| {
+        let stage = o.stage.as_deref();
+        let (Some(part), Some(expected)) = (measured.part(stage), expected(stage)) else {
+            return false;
+        };
+        is_lost(o, &part.record, expected, &measured.circumstances)
+    })
+}
+
+fn is_lost(
+    objective: &Objective,
+    record: &StageRecord,
+    expected: u64,
+    circumstances: &Circumstances,
+) -> bool {
+    let most = expected.max(record.ended());
+    let all = most as f64;
+    let failed = Failed::of(record).surely(record, circumstances);
+    let evidence = |timed| Evidence::of(timed, record, circumstances);
+    let (timed, statistic) = match objective.metric {
+        Metric::Errors => return failed as f64 > objective.limit * all,
+        // How many handshakes there will be is not known beforehand.
+        Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
+        // The generator's own, and no reason to spare the target the rest.
+        Metric::Fidelity => return false,
+        // How many of these there will be is not known beforehand.
+        Metric::Time(Timed::Measure(_), _) => return false,
+        Metric::Time(timed, statistic) => (timed, statistic),
+    };
+    match statistic {
+        Statistic::Percentile(p) => {
+            let slow = evidence(timed).surely_over(objective.limit as u64);
+            slow > beyond(p / 100.0, most)
+        }
+        Statistic::Mean => {
+            let histogram = times(timed, record).and_then(Times::histogram);
+            let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
+            let own = sum - blame::of_mean(record) * record.ok() as f64;
+            timed.counts_failures() && failed > 0 || own > objective.limit * all
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The load that was delivered: the arrivals that were sent beside those that were asked for.
+//!
+//! The distance of the two is Kolmogorov's: the greatest difference, over all of the run, of how many calls were due
+//! and how many were sent, as a share of all. It is bounded from both sides by what the records hold of lateness.
+//! A call that is due and not sent at some time was either due within the last `a`, or is sent later than by `a`: so
+//! there are never more of them than fall due within `a` and calls that were later, for whichever `a` that is least.
+//! And the lateness of all calls together is the number of unsent ones summed over time, whose mean the greatest is
+//! not below.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::instrument::Tail;
+use crate::record::{StageRecord, Times};
+use crate::statistics::quantile::quantile;
+
+use super::header::RunHeader;
+
+/// The chance that more of a Poisson process's arrivals fall within a window than the bound says.
+const EXCESS_CHANCE: f64 = 1e-12;
+
+/// Workers hand over what they recorded at most so much before or after the end of an interval.
+const INTERVAL_SKEW: Duration = Duration::from_millis(100);
+
+/// Times in histograms are within this share of what was recorded.
+const RECORDED_PRECISION: f64 = 1e-3;
+
+/// Windows that are tried are longer than the one before by this factor.
+const WINDOW_FACTOR: f64 = 1.05;
+
+/// What of an open loop's load was sent, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct DeliverySummary {
+    /// Calls that were due.
+    pub asked: u64,
+    /// Those of them that were sent, or failed for want of a connection.
+    pub sent: u64,
+    /// `sent / asked`.
+    pub sent_share: f64,
+    /// Between what the Kolmogorov distance of asked and sent arrivals lies: the greatest share of all calls that were
+    /// due and not sent at one time (0–1).
+    pub distance: [f64; 2],
+    /// The same with calls that the generator had not noticed in the place of those that it had not sent: its own part.
+    pub generator_distance: [f64; 2],
+    /// The 99th percentile of how late calls were sent.
+    pub lateness_p99_us: Option<f64>,
+    /// How late the latest was.
+    pub lateness_max_us: f64,
+}
+
+/// The arrivals that a plan asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AskedArrivals {
+    /// The highest rate of the schedule.
+    peak_per_s: f64,
+    is_poisson: bool,
+    stages: usize,
+}
+
+impl AskedArrivals {
+    /// Those of the stages of `header` that are `wanted`; `None` where the plan does not say when calls are due: in
+    /// closed loops, in runs of other tools, and where what arrives are users who make several calls.
+    pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<AskedArrivals> {
+        let are_calls = header.cold || header.connections.is_some();
+        if !header.is_open() || !are_calls {
+            return None;
+        }
+        let stages = (0..=u8::MAX).zip(&header.planned_stages);
+        let stages = stages.filter(|(stage, _)| wanted(*stage));
+        let rates: Option<Vec<f64>> = stages
+            .map(|(_, planned)| Some(planned.rate_from_per_s?.max(planned.rate_to_per_s?)))
+            .collect();
+        let rates = rates?;
+        let own_peak = rates.iter().copied().reduce(f64::max)?;
+        Some(AskedArrivals {
+            peak_per_s: own_peak / header.schedule_share.unwrap_or(1.0),
+            is_poisson: header.arrivals.as_deref() == Some("poisson"),
+            stages: rates.len(),
+        })
+    }
+
+    /// How many of `all` arrivals fall within a window of `ns` at most.
+    fn within(&self, ns: u64, all: u64) -> f64 {
+        let expected = self.peak_per_s * ns as f64 / 1e9;
+        // Arrivals of a stage may follow its predecessor's sooner than each other.
+        let begun = self.stages as f64;
+        if self.is_poisson {
+            most_of_poisson(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
+        } else {
+            (expected * (1.0 + 1e-12)).floor() + begun
+        }
+    }
+}
+
+/// A number that a Poisson variable of this mean exceeds with at most this chance, by Chernoff's bound.
+fn most_of_poisson(mean: f64, chance: f64) -> f64 {
+    if mean <= 0.0 {
+        return 0.0;
+    }
+    let is_enough = |x: f64| x - mean - x * (x / mean).ln() <= chance.ln();
+    let (mut low, mut high) = (mean, 2.0 * mean + 1.0);
+    while !is_enough(high) {
+        high *= 2.0;
+    }
+    while high - low > 0.5 {
+        let middle = f64::midpoint(low, high);
+        if is_enough(middle) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high.ceil()
+}
+
+/// How many calls were unnoticed at some time of an interval in which calls were noticed so late: at least their mean.
+pub(super) fn mean_unnoticed(pacing: &Times, length: Duration) -> f64 {
+    let (mut sum_ns, mut latest_ns) = (0.0, 0);
+    pacing.each_bucket(|ns, n| {
+        sum_ns += ns as f64 * n as f64;
+        latest_ns = latest_ns.max(ns);
+    });
+    let span = length + 2 * INTERVAL_SKEW + Duration::from_nanos(latest_ns);
+    sum_ns * (1.0 - RECORDED_PRECISION) / span.as_nanos() as f64
+}
+
+/// How many calls were due and not sent at one time at most, of which so many were later than so long, and `unsent`
+/// were never sent.
+fn most_at_once(late: &Tail, unsent: u64, arrivals: &AskedArrivals, due: u64) -> f64 {
+    let mut least = late.len() as f64;
+    let mut tried = 0.0;
+    for (ns, later) in late.longer_by_length() {
+        if later > 0 && (ns as f64) < tried * WINDOW_FACTOR {
+            continue;
+        }
+        tried = ns as f64;
+        least = least.min(arrivals.within(ns, due) + later as f64);
+    }
+    least + unsent as f64
+}
+
+/// Calls of `record` that were given up before they were sent because the generator came to them too late.
+pub(super) fn given_up_late(record: &StageRecord) -> u64 {
+    // Those of the others that were not sent waited for the target until the run ended.
+    let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
+    record.not_started.saturating_sub(ended)
+}
+
+/// Both as shares of `all`, rounded outward.
+fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
+    const STEPS: f64 = 1e6;
+    let share = |n: f64| (n / all as f64).clamp(0.0, 1.0) * STEPS;
+    let high = share(high).ceil() / STEPS;
+    [(share(low).floor() / STEPS).min(high), high]
+}
+
+impl DeliverySummary {
+    /// What was sent of `arrivals`. `unnoticed`: calls that the generator had surely not noticed at one time; `lasted`:
+    /// how long calls were sent. `None` where none was due.
+    pub(super) fn of(
+        record: &StageRecord,
+        arrivals: &AskedArrivals,
+        unnoticed: f64,
+        lasted: Duration,
+    ) -> Option<DeliverySummary> {
+        let due = record.due;
+        if due == 0 {
+            return None;
+        }
+        let unsent = (record.not_started + record.expired_unsent).min(due);
+        let late = given_up_late(record);
+        let own_low = unnoticed.max(late as f64);
+        let own_high = most_at_once(&Tail::of(&record.pacing), late, arrivals, due);
+        let lag = record.lag.histogram();
+        let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - RECORDED_PRECISION);
+        let mean_unsent = if lasted.is_zero() {
+            0.0
+        } else {
+            sum_ns / lasted.as_nanos() as f64
+        };
+        let low = own_low.max(unsent as f64).max(mean_unsent);
+        let high = most_at_once(&Tail::of(&record.lag), unsent, arrivals, due);
+        let micros = |ns: u64| ns as f64 / 1e3;
+        Some(DeliverySummary {
+            asked: due,
+            sent: due - unsent,
+            sent_share: (due - unsent) as f64 / due as f64,
+            distance: shares([low, high], due),
+            generator_distance: shares([own_low, own_high], due),
+            lateness_p99_us: lag.and_then(|h| quantile(h, 0.99)).map(micros),
+            lateness_max_us: lag.map_or(0.0, |h| micros(h.max())),
+        })
+    }
+
+    /// Between what the load's fidelity lies: 1 less the [distance](DeliverySummary::distance).
+    pub fn fidelity(&self) -> [f64; 2] {
+        let [low, high] = self.distance;
+        [1.0 - high, 1.0 - low]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn constant(peak_per_s: f64) -> AskedArrivals {
+        AskedArrivals {
+            peak_per_s,
+            is_poisson: false,
+            stages: 1,
+        }
+    }
+
+    /// Calls that are noticed and sent so many milliseconds after they were due.
+    fn sent_late(late_ns: impl IntoIterator<Item = u64>) -> StageRecord {
+        let mut record = StageRecord::default();
+        for ns in late_ns {
+            record.due += 1;
+            record.pacing.record(ns);
+            record.lag.record(ns);
+        }
+        record
+    }
+
+    fn delivery(record: &StageRecord, arrivals: AskedArrivals, seconds: u64) -> DeliverySummary {
+        let lasted = Duration::from_secs(seconds);
+        let unnoticed = mean_unnoticed(&record.pacing, lasted);
+        DeliverySummary::of(record, &arrivals, unnoticed, lasted).unwrap()
+    }
+
+    #[test]
+    fn pause_distance_is_bounded_from_both_sides() {
+        // 1,000/s for 2 s, of which the generator stands still for 500 ms: 500 of 2,000 calls wait at its end.
+        let pause = (0..500).map(|i| (500 - i) * MS);
+        let record = sent_late(pause.chain((0..1_500).map(|_| 1_000)));
+        let found = delivery(&record, constant(1_000.0), 2);
+        let [low, high] = found.distance;
+        assert!(high >= 0.25 && high < 0.252, "{high}");
+        // Their lateness, 125 s in all, over 2.7 s: 46 of them at least.
+        assert!(low > 0.02 && low < 0.25, "{low}");
+        assert_eq!((found.asked, found.sent), (2_000, 2_000));
+        assert!(found.lateness_p99_us.unwrap() > 450e3);
+        assert!((found.lateness_max_us - 500e3).abs() < 500.0);
+    }
+
+    #[test]
+    fn punctual_load_has_almost_no_distance() {
+        let found = delivery(&sent_late((0..10_000).map(|_| 20_000)), constant(1e3), 10);
+        assert!(found.distance[1] <= 1e-4, "{:?}", found.distance);
+        assert!(found.fidelity()[0] >= 0.9999);
+        // A few late calls are not many at once, whenever they were.
+        let few = (0..10_000).map(|i| if i % 1_000 == 0 { 900 * MS } else { 20_000 });
+        let found = delivery(&sent_late(few), constant(1e3), 10);
+        assert!(found.distance[1] <= 1.2e-3, "{:?}", found.distance);
+    }
+
+    #[test]
+    fn unsent_calls_count_on_both_sides() {
+        let mut record = sent_late((0..900).map(|_| 10_000));
+        (record.due, record.not_started) = (1_000, 100);
+        let found = delivery(&record, constant(1e3), 1);
+        assert_eq!((found.sent, found.sent_share), (900, 0.9));
+        assert!(found.distance[0] >= 0.1 && found.distance[1] < 0.102);
+        assert_eq!(found.generator_distance, found.distance);
+        // Those that waited for the target when the run ended are not the generator's.
+        record.cut_off.record_n(MS, 100);
+        let found = delivery(&record, constant(1e3), 1);
+        assert!(found.distance[0] >= 0.1 && found.generator_distance[1] < 0.002);
+    }
+
+    #[test]
+    fn chernoff_bound_exceeds_poisson_quantile() {
+        // 1 − F(20) of a mean of 5 is 8.1e-8, and 1 − F(29) of a mean of 10 is 3.5e-7.
+        assert!(most_of_poisson(5.0, 8.1e-8) >= 20.0);
+        assert!(most_of_poisson(10.0, 3.5e-7) >= 29.0);
+        assert!(most_of_poisson(10.0, 3.5e-7) <= 35.0);
+        assert_eq!(most_of_poisson(0.0, 1e-9), 0.0);
+        let large = most_of_poisson(1e6, 1e-12);
+        assert!((1.006e6..1.009e6).contains(&large), "{large}");
+    }
+
+    /// Loads of which each call is late by chance, the pauses of whose generator are drawn, too.
+    #[test]
+    fn distance_interval_holds_true_distance() {
+        let mut state = 7_u64;
+        let mut random = move |below: u64| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for seed in 0..300 {
+            let is_poisson = seed % 2 == 1;
+            let mut due = Vec::new();
+            let mut at = 0;
+            for i in 0..1_000 {
+                let uniform = (random(1 << 30) + 1) as f64 / (1_u64 << 30) as f64;
+                at = if is_poisson {
+                    at + (-uniform.ln() * 1e6) as u64
+                } else {
+                    i * MS
+                };
+                due.push(at);
+            }
+            let mut free = 0;
+            let (rare, longest) = (20 + random(400), 1 + random(300 * MS));
+            let sends: Vec<u64> = due
+                .iter()
+                .map(|due| {
+                    let pause = if random(rare) == 0 {
+                        random(longest)
+                    } else {
+                        0
+                    };
+                    free = free.max(*due + random(30_000)) + pause;
+                    free
+                })
+                .collect();
+            let behind = |at: u64| {
+                let by = |times: &[u64]| times.partition_point(|time| *time < at);
+                by(&due) - by(&sends)
+            };
+            let truth = sends.iter().map(|at| behind(*at)).max().unwrap_or(0) as f64 / 1e3;
+            let record = sent_late(due.iter().zip(&sends).map(|(due, sent)| sent - due));
+            let lasted = Duration::from_nanos(*sends.last().unwrap());
+            let arrivals = AskedArrivals {
+                is_poisson,
+                ..constant(1e3)
+            };
+            let unnoticed = mean_unnoticed(&record.pacing, lasted);
+            let found = DeliverySummary::of(&record, &arrivals, unnoticed, lasted).unwrap();
+            let [low, high] = found.distance;
+            assert!(
+                low <= truth && truth <= high,
+                "seed {seed}: {truth} of {low} to {high}"
+            );
+        }
+    }
+}

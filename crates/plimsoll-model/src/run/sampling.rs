@@ -1,0 +1,228 @@
+//! The seconds of a run, kept apart for the sampling intervals of its figures.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::record::{StageRecord, Times};
+use crate::statistics::bootstrap::{Counted, MAX_BLOCKS, Resamples, TimesBySecond, merged};
+
+/// Sampling intervals of the figures of some times, µs: how much they would differ in another run like this one, with
+/// a confidence of 95 %.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SamplingSummary {
+    /// Interval of the mean.
+    pub mean_us: Option<[f64; 2]>,
+    /// Interval of the median.
+    pub p50_us: Option<[f64; 2]>,
+    /// Interval of the 75th percentile.
+    pub p75_us: Option<[f64; 2]>,
+    /// Interval of the 90th percentile.
+    pub p90_us: Option<[f64; 2]>,
+    /// Interval of the 95th percentile.
+    pub p95_us: Option<[f64; 2]>,
+    /// Interval of the 99th percentile.
+    pub p99_us: Option<[f64; 2]>,
+    /// Interval of the 99.9th percentile.
+    #[serde(rename = "p99.9_us")]
+    pub p99_9_us: Option<[f64; 2]>,
+    /// Interval of the 99.99th percentile.
+    #[serde(rename = "p99.99_us")]
+    pub p99_99_us: Option<[f64; 2]>,
+}
+
+impl SamplingSummary {
+    fn of(seconds: &[&Counted], resamples: &Resamples) -> Option<SamplingSummary> {
+        let times = TimesBySecond::of(seconds);
+        let us = |interval: [f64; 2]| interval.map(|ns| rounded(ns / 1e3));
+        let at = |p: f64| times.quantile(p, resamples).map(us);
+        let summary = SamplingSummary {
+            mean_us: times.mean(resamples).map(us),
+            p50_us: at(0.5),
+            p75_us: at(0.75),
+            p90_us: at(0.9),
+            p95_us: at(0.95),
+            p99_us: at(0.99),
+            p99_9_us: at(0.999),
+            p99_99_us: at(0.9999),
+        };
+        summary.mean_us.map(|_| summary)
+    }
+
+    /// The percentiles' intervals with their names, in order.
+    pub fn percentiles(&self) -> [(&'static str, Option<[f64; 2]>); 7] {
+        [
+            ("p50", self.p50_us),
+            ("p75", self.p75_us),
+            ("p90", self.p90_us),
+            ("p95", self.p95_us),
+            ("p99", self.p99_us),
+            ("p99.9", self.p99_9_us),
+            ("p99.99", self.p99_99_us),
+        ]
+    }
+}
+
+/// To three decimals: nanoseconds, where the unit is µs.
+fn rounded(value: f64) -> f64 {
+    (value * 1e3).round() / 1e3
+}
+
+/// What one second, or several, recorded.
+#[derive(Clone, Debug, Default)]
+struct Block {
+    /// Calls that ended in whole intervals of the stage, and how long these were.
+    ended: u64,
+    length: Duration,
+    response: Counted,
+    service: Counted,
+}
+
+impl Block {
+    fn of(record: &StageRecord, whole: Option<Duration>) -> Block {
+        let counted = |times: &Times| {
+            let mut all = Counted::new();
+            times.each_bucket(|ns, n| all.push((ns, n)));
+            all
+        };
+        Block {
+            ended: whole.map_or(0, |_| record.ended()),
+            length: whole.unwrap_or_default(),
+            response: counted(&record.response),
+            service: counted(&record.service),
+        }
+    }
+
+    fn add(&mut self, other: &Block) {
+        self.ended += other.ended;
+        self.length += other.length;
+        self.response = merged(&self.response, &other.response);
+        self.service = merged(&self.service, &other.service);
+    }
+}
+
+/// The seconds of one stage, as many to a block as keep the blocks few.
+#[derive(Clone, Debug)]
+pub(super) struct Seconds {
+    blocks: Vec<Block>,
+    per_block: usize,
+    in_last: usize,
+}
+
+impl Default for Seconds {
+    fn default() -> Seconds {
+        Seconds {
+            blocks: Vec::new(),
+            per_block: 1,
+            in_last: 0,
+        }
+    }
+}
+
+impl Seconds {
+    /// Adds the next interval. `whole`: its length, where all of it is the stage's, so that it has a rate.
+    pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
+        if record.ended() == 0 {
+            return;
+        }
+        let block = Block::of(record, whole);
+        match self.blocks.last_mut() {
+            Some(last) if self.in_last < self.per_block => {
+                last.add(&block);
+                self.in_last += 1;
+            }
+            _ => {
+                self.blocks.push(block);
+                self.in_last = 1;
+            }
+        }
+        if self.blocks.len() >= 2 * MAX_BLOCKS && self.in_last == self.per_block {
+            self.halve();
+        }
+    }
+
+    fn halve(&mut self) {
+        let pairs = std::mem::take(&mut self.blocks).into_iter();
+        for (i, block) in pairs.enumerate() {
+            match self.blocks.last_mut() {
+                Some(last) if i % 2 == 1 => last.add(&block),
+                _ => self.blocks.push(block),
+            }
+        }
+        self.per_block *= 2;
+        self.in_last = self.per_block;
+    }
+}
+
+/// The sampling intervals of a run's figures.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RunSampling {
+    pub(super) response: Option<SamplingSummary>,
+    pub(super) service: Option<SamplingSummary>,
+    pub(super) achieved_per_s: Option<[f64; 2]>,
+}
+
+impl RunSampling {
+    /// Those of a run of these stages.
+    pub(super) fn of<'a>(stages: impl Iterator<Item = &'a Seconds>) -> RunSampling {
+        let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
+        for stage in stages.filter(|stage| !stage.blocks.is_empty()) {
+            blocks.extend(&stage.blocks);
+            lengths.push(stage.blocks.len());
+        }
+        let Some(resamples) = Resamples::of(&lengths) else {
+            return RunSampling::default();
+        };
+        let of = |times: fn(&Block) -> &Counted| {
+            let seconds: Vec<&Counted> = blocks.iter().map(|block| times(block)).collect();
+            SamplingSummary::of(&seconds, &resamples)
+        };
+        let ended: Vec<f64> = blocks.iter().map(|block| block.ended as f64).collect();
+        let lengths: Vec<f64> = blocks.iter().map(|b| b.length.as_secs_f64()).collect();
+        let rate = resamples.ratio(&ended, &lengths);
+        RunSampling {
+            response: of(|block| &block.response),
+            service: of(|block| &block.service),
+            achieved_per_s: rate.map(|interval| interval.map(rounded)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Outcome;
+
+    fn second(ms: u64) -> StageRecord {
+        let mut record = StageRecord::default();
+        record.response.record_n(ms * 1_000_000, 100);
+        record.outcomes.add(Outcome::Ok, 100);
+        record
+    }
+
+    #[test]
+    fn long_runs_keep_few_blocks_of_all_calls() {
+        let mut seconds = Seconds::default();
+        for i in 0..1_001 {
+            seconds.add(&second(5 + i % 3), Some(Duration::from_secs(1)));
+        }
+        assert!(
+            seconds.blocks.len() < 2 * MAX_BLOCKS,
+            "{}",
+            seconds.blocks.len()
+        );
+        let ended: u64 = seconds.blocks.iter().map(|block| block.ended).sum();
+        assert_eq!(ended, 100_100);
+        let lasted: Duration = seconds.blocks.iter().map(|block| block.length).sum();
+        assert_eq!(lasted, Duration::from_secs(1_001));
+        let found = RunSampling::of([&seconds].into_iter());
+        let [low, high] = found.response.unwrap().p50_us.unwrap();
+        assert!((5_990.0..=6_010.0).contains(&low) && (5_990.0..=6_010.0).contains(&high));
+        assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
+        assert_eq!(found.service, None);
+        // What ends after the stage has times, and no rate.
+        seconds.add(&second(6), None);
+        let found = RunSampling::of([&seconds].into_iter());
+        assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
+    }
+}

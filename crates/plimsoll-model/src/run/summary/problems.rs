@@ -1,0 +1,71 @@
+//! What a reader of a run's figures must know of them.
+
+use super::Totals;
+use crate::record::StageRecord;
+use crate::run::health::{HealthProblem, health};
+use crate::run::{DeliverySummary, RunHeader, Source};
+
+/// The problems of the run, and what else is worth knowing, apart from its counts. `measured`: its stages without the
+/// warm-up.
+pub(super) fn problems(
+    header: &RunHeader,
+    totals: &Totals,
+    measured: &StageRecord,
+    delivery: Option<&DeliverySummary>,
+) -> Vec<HealthProblem> {
+    // Connections that warm-up could not make are missing in what follows it.
+    let mut judged = measured.clone();
+    for (stage, t) in &totals.stages {
+        if header.is_warmup(*stage) {
+            judged.connect_failures.merge(&t.record.connect_failures);
+        }
+    }
+    let is_measured = header.source == Source::Measured;
+    let mut problems: Vec<HealthProblem> = HealthProblem::of_shards(&header.shards).collect();
+    if header.insecure {
+        problems.insert(0, HealthProblem::server_unchecked());
+    }
+    if is_measured {
+        problems.extend(health(&judged, header, &totals.observed, delivery));
+    }
+    let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
+    if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
+        // What is measured is the silence; the calls only show who is still there.
+        problems
+            .iter_mut()
+            .for_each(HealthProblem::leaves_memory_alone);
+    }
+    let wanted = u64::from(header.connections.unwrap_or(0));
+    let every = totals.stages.values();
+    let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
+    // A run of less than an interval has closed all when its connections are counted.
+    let kept = is_measured && !header.cold && open > 0;
+    // As many as are wanted came up, though not at once, where the target closes them, too.
+    let made: u64 = totals
+        .stages()
+        .map(|r| r.connections_full + r.connections_resumed)
+        .sum();
+    if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
+        let reasons = &judged.connect_failures;
+        problems.push(HealthProblem::connections_missing(wanted, open, reasons));
+    }
+    let is_kept = !header.cold
+        && header.calls_per_connection.is_none()
+        && header.connection_lifetime_us.is_none();
+    if is_measured && is_kept {
+        let made = judged.connections_full + judged.connections_resumed;
+        problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
+    }
+    let full = judged.connections_full;
+    let of_both = (full, judged.connections_resumed);
+    if let Some(share) = header.full_share {
+        problems.extend(HealthProblem::not_mixed(share, of_both));
+    } else if header.cold && header.resume && full > 0 {
+        problems.push(HealthProblem::not_resumed(
+            full,
+            judged.connections_first,
+            judged.connections_resumed,
+        ));
+    }
+    problems
+}

@@ -1,0 +1,366 @@
+//! Sampling intervals: how much a figure would differ in another run like this one.
+//!
+//! Calls of one second share the machine's and the target's mood, so the seconds of a run are drawn anew and not its
+//! calls: the block bootstrap (Künsch, *The jackknife and the bootstrap for general stationary observations*, 1989),
+//! with blocks of neighbouring seconds that wrap around (Politis and Romano, *A circular block-resampling procedure*,
+//! 1992). Each stage's seconds are drawn from that stage. Intervals of so few blocks are too narrow, and are widened
+//! about the figure as Student's are (Hesterberg, *What teachers should know about the bootstrap*, 2015).
+//!
+//! Of a percentile with few calls beyond it, the bootstrap says little; the interval of [`confidence_ranks`], which
+//! supposes independent calls, is part of its interval, too.
+
+use std::ops::Range;
+
+use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
+
+use super::quantile::{confidence_ranks, is_supported};
+
+/// Fewer seconds say too little of how seconds differ.
+pub const MIN_BLOCKS: usize = 10;
+
+/// Seconds of a longer run are merged, which bounds what the intervals cost.
+pub const MAX_BLOCKS: usize = 120;
+
+/// Distinct times of a longer list are merged with their neighbours.
+const MAX_VALUES: usize = 4_096;
+
+/// Runs that are drawn.
+const REPLICATES: usize = 400;
+
+/// The probability that an interval is to hold the truth with.
+const CONFIDENCE: f64 = 0.95;
+
+/// What calls of some seconds took: each time with how often it occurred, ascending.
+pub type Counted = Vec<(u64, u64)>;
+
+/// Both lists as one.
+pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
+    let mut all: Counted = [a, b].concat();
+    all.sort_unstable_by_key(|(value, _)| *value);
+    all.dedup_by(|next, kept| {
+        let is_same = next.0 == kept.0;
+        if is_same {
+            kept.1 += next.1;
+        }
+        is_same
+    });
+    all
+}
+
+/// Which seconds make up each of the runs that are drawn.
+pub struct Resamples {
+    /// Of each replicate how often each second is in it.
+    weights: Vec<Vec<u32>>,
+    widening: f64,
+}
+
+impl Resamples {
+    /// Draws seconds of stages that have so many of them, and are numbered one after another. `None`: too few of them.
+    pub fn of(stages: &[usize]) -> Option<Resamples> {
+        let seconds: usize = stages.iter().sum();
+        if seconds < MIN_BLOCKS {
+            return None;
+        }
+        // Seconds of a short stage are too few to be drawn from.
+        let lengths = if stages.iter().any(|length| *length < MIN_BLOCKS) {
+            vec![seconds]
+        } else {
+            stages.to_vec()
+        };
+        let mut end = 0;
+        let strata = lengths.into_iter().map(|length| {
+            let begin = end;
+            end += length;
+            begin..end
+        });
+        let strata: Vec<Range<usize>> = strata.collect();
+        let mut random = Random(0);
+        let draw = |_| {
+            let mut weights = vec![0; seconds];
+            for stratum in &strata {
+                random.draw(stratum, &mut weights);
+            }
+            weights
+        };
+        Some(Resamples {
+            weights: (0..REPLICATES).map(draw).collect(),
+            widening: widening(&strata),
+        })
+    }
+
+    /// The interval of a figure that is `estimate` of the run itself, and `of` some replicates.
+    fn interval(&self, estimate: f64, of: impl FnMut(&Vec<u32>) -> f64) -> [f64; 2] {
+        let mut drawn: Vec<f64> = self.weights.iter().map(of).collect();
+        drawn.sort_unstable_by(f64::total_cmp);
+        let tail = (1.0 - CONFIDENCE) / 2.0 * drawn.len() as f64;
+        let (low, high) = (drawn[tail as usize], drawn[drawn.len() - 1 - tail as usize]);
+        let widened = |end: f64| estimate + (end - estimate) * self.widening;
+        [
+            widened(low.min(estimate)).max(0.0),
+            widened(high.max(estimate)),
+        ]
+    }
+
+    /// The interval of the sum of some figures over the sum of others, both a second.
+    pub fn ratio(&self, over: &[f64], under: &[f64]) -> Option<[f64; 2]> {
+        let sum = |weights: &[u32], of: &[f64]| -> f64 {
+            let weighed = weights.iter().zip(of);
+            weighed
+                .map(|(weight, value)| f64::from(*weight) * value)
+                .sum()
+        };
+        let whole = under.iter().sum::<f64>();
+        let estimate = over.iter().sum::<f64>() / whole;
+        let interval = self.interval(estimate, |weights| {
+            let under = sum(weights, under);
+            // A run without a call has no such figure.
+            if under > 0.0 {
+                sum(weights, over) / under
+            } else {
+                estimate
+            }
+        });
+        (whole > 0.0).then_some(interval)
+    }
+}
+
+/// How much wider an interval is than that of drawn seconds: these vary less than seconds do, by what blocks of them
+/// have in common, and how much they vary is known of few blocks only.
+fn widening(strata: &[Range<usize>]) -> f64 {
+    let blocks = |stratum: &Range<usize>| stratum.len() as f64 / block_length(stratum.len()) as f64;
+    let freedom: f64 = strata.iter().map(|stratum| blocks(stratum) - 1.0).sum();
+    let fewest = strata.iter().map(blocks).fold(f64::INFINITY, f64::min);
+    let tail = (1.0 + CONFIDENCE) / 2.0;
+    let students = StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |t| t.inverse_cdf(tail));
+    let uncertain = (students / Normal::standard().inverse_cdf(tail)).max(1.0);
+    uncertain * (fewest / (fewest - 1.0)).sqrt()
+}
+
+/// So many neighbouring seconds are drawn together: about the cube root of all.
+fn block_length(seconds: usize) -> usize {
+    ((seconds as f64).cbrt().round() as usize).max(1)
+}
+
+/// Whole numbers from a seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(z ^ (z >> 31)) * below as u128) >> 64) as usize
+    }
+
+    /// Adds a stratum's seconds as they are drawn to `weights`, as many as it has.
+    fn draw(&mut self, stratum: &Range<usize>, weights: &mut [u32]) {
+        let (seconds, length) = (stratum.len(), block_length(stratum.len()));
+        let mut left = seconds;
+        while left > 0 {
+            let first = self.below(seconds);
+            for i in 0..length.min(left) {
+                weights[stratum.start + (first + i) % seconds] += 1;
+            }
+            left -= length.min(left);
+        }
+    }
+}
+
+/// The times of a run's calls, by seconds.
+pub struct TimesBySecond {
+    values: Vec<u64>,
+    /// Of each value how many calls of each second took no longer.
+    within: Vec<Vec<u32>>,
+    /// Of each second how many calls there were, and what they took together.
+    counts: Vec<f64>,
+    sums: Vec<f64>,
+    all: u64,
+}
+
+impl TimesBySecond {
+    /// Those of `seconds`.
+    pub fn of(seconds: &[&Counted]) -> TimesBySecond {
+        let mut values: Vec<u64> = seconds
+            .iter()
+            .flat_map(|s| s.iter().map(|(v, _)| *v))
+            .collect();
+        values.sort_unstable();
+        values.dedup();
+        let step = values.len().div_ceil(MAX_VALUES).max(1);
+        if step > 1 {
+            values = values
+                .chunks(step)
+                .filter_map(|chunk| chunk.last().copied())
+                .collect();
+        }
+        let mut within = vec![vec![0_u32; seconds.len()]; values.len()];
+        let (mut counts, mut sums) = (Vec::new(), Vec::new());
+        for (second, times) in seconds.iter().enumerate() {
+            let (mut n, mut sum, mut left) = (0_u32, 0.0, times.iter().peekable());
+            for (value, row) in values.iter().zip(&mut within) {
+                while let Some((time, times)) = left.next_if(|(time, _)| time <= value) {
+                    n = n.saturating_add(u32::try_from(*times).unwrap_or(u32::MAX));
+                    sum += *time as f64 * *times as f64;
+                }
+                row[second] = n;
+            }
+            counts.push(f64::from(n));
+            sums.push(sum);
+        }
+        let all = counts.iter().sum::<f64>() as u64;
+        TimesBySecond {
+            values,
+            within,
+            counts,
+            sums,
+            all,
+        }
+    }
+
+    /// The sampling interval of the mean.
+    pub fn mean(&self, resamples: &Resamples) -> Option<[f64; 2]> {
+        resamples.ratio(&self.sums, &self.counts)
+    }
+
+    /// The sampling interval of quantile `p` (0–1); `None` where there are too few calls.
+    pub fn quantile(&self, p: f64, resamples: &Resamples) -> Option<[f64; 2]> {
+        if !is_supported(self.all, p) {
+            return None;
+        }
+        let once = vec![1; self.counts.len()];
+        let estimate = self.at_share(p, &once);
+        let [low, high] = resamples.interval(estimate, |weights| self.at_share(p, weights));
+        let (first, last) = confidence_ranks(self.all, p)?;
+        Some([
+            low.min(self.at_rank(first as f64, &once)),
+            high.max(self.at_rank(last as f64, &once)),
+        ])
+    }
+
+    fn at_share(&self, p: f64, weights: &[u32]) -> f64 {
+        let weighed = weights.iter().zip(&self.counts);
+        let all: f64 = weighed.map(|(weight, n)| f64::from(*weight) * n).sum();
+        // A product that rounding put above a whole number of calls is that number.
+        self.at_rank((p * all * (1.0 - 1e-12)).ceil().max(1.0), weights)
+    }
+
+    /// The time that so many calls of the weighed seconds took at most.
+    fn at_rank(&self, rank: f64, weights: &[u32]) -> f64 {
+        let is_below = |within: &Vec<u32>| {
+            let weighed = weights.iter().zip(within);
+            let n: u64 = weighed
+                .map(|(weight, n)| u64::from(*weight) * u64::from(*n))
+                .sum();
+            (n as f64) < rank
+        };
+        let at = self.within.partition_point(is_below);
+        let value = self.values.get(at).or(self.values.last());
+        value.copied().unwrap_or(0) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uniform(random: &mut Random) -> f64 {
+        (random.below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
+    }
+
+    fn normal(random: &mut Random) -> f64 {
+        let (u, v) = (uniform(random), uniform(random));
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    /// Seconds of 50 calls each around 10,000, whose level keeps `memory` of the second before.
+    fn seconds(n: usize, memory: f64, random: &mut Random) -> Vec<Counted> {
+        let mut level = 0.0;
+        let second = |_| {
+            level = memory * level + 200.0 * normal(random);
+            let calls = (0..50).map(|_| (10_000.0 + level + 500.0 * normal(random)) as u64);
+            calls.fold(Counted::new(), |all, time| merged(&all, &[(time, 1)]))
+        };
+        (0..n).map(second).collect()
+    }
+
+    #[test]
+    fn equal_seconds_leave_no_sampling_interval() {
+        let second = vec![(5, 10), (7, 10)];
+        let times = TimesBySecond::of(&[&second; 20]);
+        let resamples = Resamples::of(&[20]).unwrap();
+        assert_eq!(times.mean(&resamples), Some([6.0, 6.0]));
+        assert_eq!(resamples.ratio(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
+        // Independent calls would leave the median at either of the two, and it is not known that these are not.
+        assert_eq!(times.quantile(0.5, &resamples), Some([5.0, 7.0]));
+        assert_eq!(times.quantile(0.9, &resamples), Some([7.0, 7.0]));
+        assert_eq!(times.quantile(0.99, &resamples), Some([7.0, 7.0]));
+        assert_eq!(times.quantile(0.999, &resamples), None);
+    }
+
+    #[test]
+    fn few_seconds_have_no_sampling_interval() {
+        assert!(Resamples::of(&[9]).is_none());
+        assert!(Resamples::of(&[]).is_none());
+        // Short stages are drawn from together.
+        assert!(Resamples::of(&[5, 5]).is_some());
+    }
+
+    #[test]
+    fn drawn_seconds_are_as_many_as_measured() {
+        let resamples = Resamples::of(&[17, 13]).unwrap();
+        for weights in &resamples.weights {
+            assert_eq!(weights[..17].iter().sum::<u32>(), 17);
+            assert_eq!(weights[17..].iter().sum::<u32>(), 13);
+        }
+        // 13 seconds are 6.5 blocks of 2, 17 are 5.7 of 3: t(10.2) = 2.222, √(5.67/4.67) = 1.102.
+        assert!((resamples.widening - 2.222 / 1.960 * 1.102).abs() < 2e-3);
+    }
+
+    #[test]
+    fn steps_of_load_do_not_widen_interval() {
+        let ends = [
+            (0..30).collect::<Vec<u64>>(),
+            (0..30).map(|i| 1_000 + i).collect(),
+        ]
+        .concat();
+        let seconds: Vec<Counted> = ends.iter().map(|end| vec![(*end, 50)]).collect();
+        let seconds: Vec<&Counted> = seconds.iter().collect();
+        let times = TimesBySecond::of(&seconds);
+        let width = |stages: &[usize]| {
+            let resamples = Resamples::of(stages).unwrap();
+            let [low, high] = times.mean(&resamples).unwrap();
+            high - low
+        };
+        assert!(width(&[30, 30]) < 20.0 && width(&[60]) > 200.0);
+    }
+
+    #[test]
+    fn sampling_intervals_hold_truth_as_promised() {
+        let mut random = Random(11);
+        for (memory, at_least) in [(0.0, 90), (0.5, 84)] {
+            let mut held = [0; 3];
+            for _ in 0..100 {
+                let all = seconds(40, memory, &mut random);
+                let all: Vec<&Counted> = all.iter().collect();
+                let times = TimesBySecond::of(&all);
+                let resamples = Resamples::of(&[40]).unwrap();
+                // Calls vary by 500 within a second, and seconds by 200/√(1 − memory²).
+                let sd = (250_000.0 + 40_000.0 / (1.0 - memory * memory)).sqrt();
+                let found = [
+                    (times.mean(&resamples), 10_000.0),
+                    (times.quantile(0.5, &resamples), 10_000.0),
+                    (times.quantile(0.9, &resamples), 10_000.0 + 1.281_55 * sd),
+                ];
+                for (held, (interval, truth)) in held.iter_mut().zip(found) {
+                    let [low, high] = interval.unwrap();
+                    *held += usize::from(low <= truth && truth <= high);
+                }
+            }
+            assert!(
+                held.iter().all(|held| *held >= at_least),
+                "{memory}: {held:?} of 100"
+            );
+        }
+    }
+}
