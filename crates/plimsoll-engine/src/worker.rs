@@ -32,14 +32,17 @@ mod events;
 mod issue;
 mod lanes;
 mod lifecycle;
+mod limit;
 mod rests;
 mod retry;
+mod stalls;
 mod tokens;
 
 pub use crate::addresses::classify_connect;
 pub use crate::event_loop::{Control, Established, INTERVAL_NS, Share, StopLevel, WorkerInterval};
 use calls::Calls;
 use connection::{Attempt, Driven, Reading, Role, Until};
+use limit::ReachedLimit;
 use retry::Retry;
 pub(crate) use tokens::Answer;
 use tokens::Tokens;
@@ -91,6 +94,8 @@ pub struct Drivers<P: Protocol> {
     attempts: Vec<Attempt>,
     /// How many of them there are now.
     attempting: usize,
+    /// The plan's limit of calls in flight.
+    limit: Option<ReachedLimit>,
     /// Calls that wait for a connection of their own: when their deadlines pass.
     attempt_deadlines: VecDeque<(Time, Token)>,
     /// When the last answer came.
@@ -133,6 +138,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             retries: VecDeque::new(),
             attempts: Vec::new(),
             attempting: 0,
+            limit: ReachedLimit::of(&share),
             attempt_deadlines: VecDeque::new(),
             last_answer: Time::ZERO,
             arrived: Time::ZERO,
@@ -363,9 +369,13 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     fn arrived(&mut self, _control: &mut impl Control, arrival: Arrival, now: Time) {
         self.count_due(arrival.stage);
         let late_ns = now.since(self.start.plus_nanos(arrival.at));
+        if self.client.limit.is_some() && self.is_shed(arrival, now) {
+            return;
+        }
         if self.issue.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
             self.wait(arrival, late_ns);
         }
+        self.look_at_limit(now);
     }
 
     fn came_too_late(&mut self, stage: u8) {
@@ -375,12 +385,14 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
     #[inline]
     fn start_backlog(&mut self, now: Time) {
+        self.look_at_limit(now);
         if !self.client.retries.is_empty() {
             // They were due before all others.
             self.start_retries(now);
         }
         if self.issue.backlog().is_some() && !self.interrupted {
             self.work_backlog_off(now);
+            self.look_at_limit(now);
         }
     }
 

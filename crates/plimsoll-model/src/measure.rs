@@ -52,6 +52,8 @@ codes! {
     ContentBytes "content_bytes" "bytes of the contents of messages, sent and received, without their headers";
     LinkConnections "link_connections" "connections whose bytes were counted";
     LinkBytesSent "link_bytes_sent" "bytes that TCP carried to the target, handshakes and framing included";
+    LimitWaits "limit_waits" "calls that waited because as many were in flight as the plan allows";
+    LimitReached "limit_reached_ns" "nanoseconds for which as many calls were in flight as the plan allows";
     LinkBytesReceived "link_bytes_received" "bytes that TCP carried from the target, handshakes and framing included";
 }
 

@@ -157,6 +157,9 @@ outcomes! {
     _ "FILE_MISSING" Target "the server has no such file, and says so with status 200, as openssl s_server does";
     EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 
+    // The plan's own limit.
+    NotSent "NOT_SENT" Target "as many calls were in flight as the plan allows (max_in_flight), so this one was shed";
+
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included";
     CutOff "CUT_OFF" Client "the run's drain time ended with the call in flight";

@@ -5,6 +5,7 @@
 //!
 //! Long because a plan is one value, with each of its fields explained.
 
+mod arrivals;
 mod call;
 mod proxy;
 mod tls;
@@ -18,8 +19,10 @@ use std::time::Duration;
 
 use crate::measure::{Count, TimeMeasure};
 use crate::named::named;
+use crate::recording::Recording;
 use crate::template::VaryingMetadata;
 
+pub use arrivals::{Arrivals, InFlightLimit, Spacing, WhenFull};
 pub use call::{Call, CallPlan, Same};
 pub use proxy::{Credentials, Proxy, ProxyKind};
 pub use tls::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
@@ -195,12 +198,18 @@ impl Goodput {
 pub struct Load {
     /// Open or closed loop.
     pub arrivals: Arrivals,
+    /// The arrivals of [`Spacing::Recorded`].
+    pub recording: Option<Recording>,
+    /// The recording begins anew when it ends.
+    pub repeats: bool,
     /// The stages in order, warm-up stages first; at least one.
     pub stages: Vec<Stage>,
     /// Connections kept (`Reuse::Always`), over all workers.
     pub connections: u32,
     /// Whether calls share connections.
     pub reuse: Reuse,
+    /// How many calls may be in flight at once; `None`: as many as are due. Open loop.
+    pub in_flight_limit: Option<InFlightLimit>,
     /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
     /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is
@@ -258,9 +267,12 @@ impl Default for Load {
     fn default() -> Load {
         Load {
             arrivals: Arrivals::Open(Spacing::Constant),
+            recording: None,
+            repeats: false,
             stages: Vec::new(),
             connections: 1,
             reuse: Reuse::Always,
+            in_flight_limit: None,
             calls: None,
             precision: None,
             deadline: None,
@@ -342,41 +354,6 @@ impl Shard {
             index: inner * self.of + self.index,
             of: self.of * of,
         }
-    }
-}
-
-/// Who decides when a call starts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrivals {
-    /// Open loop: the schedule decides, whatever the target does.
-    Open(Spacing),
-    /// Closed loop: each client starts a call when its last one ended and it has thought.
-    Closed {
-        /// How many.
-        clients: u32,
-        /// The pause between a client's calls.
-        think: Duration,
-    },
-}
-
-impl Arrivals {
-    /// `None`: nobody waits for a call's end before the next one.
-    pub const fn clients(self) -> Option<u32> {
-        match self {
-            Arrivals::Open(_) => None,
-            Arrivals::Closed { clients, .. } => Some(clients),
-        }
-    }
-}
-
-named! {
-    /// How open-loop arrivals are spaced.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Spacing by name {
-        /// Evenly.
-        Constant "constant",
-        /// Exponential gaps (a Poisson process), from the plan's seed.
-        Poisson "poisson",
     }
 }
 

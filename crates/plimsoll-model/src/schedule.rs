@@ -9,19 +9,23 @@
 //! Evenly spaced arrivals are computed from their number, never by adding gaps, so there
 //! is no drift. Each stage begins anew: its first arrival is at its start. A ramp is the
 //! inverse of the rate's integral. A Poisson process is one unit-rate sequence of
-//! exponential gaps, stretched by the same integral.
+//! exponential gaps, stretched by the same integral, and so are gaps of a gamma distribution.
 //!
 //! Several loads may share one schedule in [`turns`]: together they send what one would.
 
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 
 use crate::plan::{self, Load, Spacing, Turns};
 
+mod gaps;
+mod recorded;
 pub mod turns;
 
+use gaps::Gaps;
+use recorded::{Replay, Replayed};
 use turns::Deal;
 
 /// One call that is due.
@@ -64,6 +68,8 @@ struct Inner {
     pieces: Vec<Piece>,
     /// Evenly spaced only: the end of all numbers.
     end_number: u64,
+    /// Recorded arrivals only.
+    replay: Option<Replay>,
 }
 
 /// A stage as arithmetic.
@@ -106,7 +112,7 @@ impl Piece {
 }
 
 impl Schedule {
-    /// The schedule of `load`. `seed` matters for Poisson arrivals only.
+    /// The schedule of `load`. `seed` matters for random arrivals only.
     ///
     /// Rates that are not above zero give no arrivals.
     pub fn new(load: &Load, seed: u64) -> Schedule {
@@ -174,6 +180,7 @@ impl Schedule {
                 bounds,
                 pieces,
                 end_number,
+                replay: Replay::of(load),
             }),
         }
     }
@@ -188,15 +195,22 @@ impl Schedule {
         let number = u64::from(index);
         let pace = match (self.inner.spacing, deal) {
             _ if !usable => Pace::Ended,
-            (Some(Spacing::Poisson), deal) => Pace::Poisson(Box::new(Poisson {
-                rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
-                deal,
-                number: 0,
-                until_mine: index,
-                of,
-                passed: 0.0,
-                measured_left: self.inner.calls.unwrap_or(u64::MAX),
-            })),
+            (Some(Spacing::Recorded), _) => match &self.inner.replay {
+                Some(replay) => Pace::Recorded(Box::new(replay.from(number))),
+                None => Pace::Ended,
+            },
+            (Some(spacing @ (Spacing::Poisson | Spacing::Gamma(_))), deal) => {
+                Pace::Random(Box::new(Random {
+                    rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
+                    gaps: Gaps::of(spacing),
+                    deal,
+                    number: 0,
+                    until_mine: index,
+                    of,
+                    passed: 0.0,
+                    measured_left: self.inner.calls.unwrap_or(u64::MAX),
+                }))
+            }
             (_, Some(deal)) => Pace::Dealt(Box::new(Dealt { deal, number })),
             (Some(Spacing::Constant), None) => Pace::Even { number },
             (None, None) => Pace::Ended,
@@ -230,6 +244,9 @@ impl Schedule {
     pub fn end(&self) -> Option<u64> {
         let inner = &self.inner;
         let stages_end = inner.bounds.last().map_or(Some(0), |b| b.end);
+        if let Some(replay) = &inner.replay {
+            return Some(replay.end());
+        }
         if inner.spacing == Some(Spacing::Constant) {
             let cut = inner
                 .pieces
@@ -274,7 +291,8 @@ pub struct Arrivals {
 enum Pace {
     Even { number: u64 },
     Dealt(Box<Dealt>),
-    Poisson(Box<Poisson>),
+    Random(Box<Random>),
+    Recorded(Box<Replayed>),
     Ended,
 }
 
@@ -287,8 +305,9 @@ struct Dealt {
 }
 
 #[derive(Clone, Debug)]
-struct Poisson {
+struct Random {
     rng: ChaCha8Rng,
+    gaps: Gaps,
     /// The load's part of the turns, where several loads share the schedule.
     deal: Option<Deal>,
     /// The number of the next arrival, whoever's it is.
@@ -299,16 +318,6 @@ struct Poisson {
     /// Unit-rate time since the current stage's start.
     passed: f64,
     measured_left: u64,
-}
-
-impl Poisson {
-    /// A gap of the unit-rate process: exponential, mean 1.
-    #[inline]
-    fn gap(&mut self) -> f64 {
-        // 53 bits in [0, 1), so the logarithm's argument is in (0, 1].
-        let uniform = (self.rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64);
-        -(1.0 - uniform).ln()
-    }
 }
 
 impl Arrivals {
@@ -365,49 +374,71 @@ impl Arrivals {
         })
     }
 
-    fn next_poisson(&mut self) -> Option<Arrival> {
+    fn next_random(&mut self) -> Option<Arrival> {
         loop {
-            let Pace::Poisson(poisson) = &mut self.pace else {
+            let Pace::Random(random) = &mut self.pace else {
                 return None;
             };
-            let mut passed = poisson.passed + poisson.gap();
-            // A stage's end cuts the gap: the process has no memory.
+            let mut passed = random.passed + random.gaps.next(&mut random.rng);
+            // A gap goes on in the next stage, at that one's rate.
             while passed >= self.piece.total {
                 passed -= self.piece.total;
                 if !self.next_stage() {
                     return None;
                 }
             }
-            let Pace::Poisson(poisson) = &mut self.pace else {
+            let Pace::Random(random) = &mut self.pace else {
                 return None;
             };
-            poisson.passed = passed;
+            random.passed = passed;
             if !self.piece.warmup {
-                if poisson.measured_left == 0 {
+                if random.measured_left == 0 {
                     self.pace = Pace::Ended;
                     return None;
                 }
-                poisson.measured_left -= 1;
+                random.measured_left -= 1;
             }
-            let shared = poisson.number;
-            poisson.number += 1;
-            let own = match &mut poisson.deal {
+            let shared = random.number;
+            random.number += 1;
+            let own = match &mut random.deal {
                 None => Some(shared),
                 Some(deal) => deal.own(shared),
             };
             let Some(number) = own else {
                 continue;
             };
-            if poisson.until_mine == 0 {
-                poisson.until_mine = poisson.of - 1;
+            if random.until_mine == 0 {
+                random.until_mine = random.of - 1;
                 return Some(Arrival {
                     number,
                     at: self.piece.at(passed),
                     stage: self.stage as u8,
                 });
             }
-            poisson.until_mine -= 1;
+            random.until_mine -= 1;
         }
+    }
+}
+
+impl Arrivals {
+    fn next_recorded(&mut self) -> Option<Arrival> {
+        let Pace::Recorded(replayed) = &mut self.pace else {
+            return None;
+        };
+        let Some((number, at)) = replayed.next(self.step) else {
+            self.pace = Pace::Ended;
+            return None;
+        };
+        let ends = &self.inner.bounds[self.stage..];
+        self.stage += ends
+            .iter()
+            .take_while(|stage| stage.end.is_some_and(|end| end <= at))
+            .count();
+        Some(Arrival {
+            number,
+            at,
+            stage: self.stage as u8,
+        })
     }
 }
 
@@ -419,7 +450,8 @@ impl Iterator for Arrivals {
         match self.pace {
             Pace::Even { number } => self.next_even(number),
             Pace::Dealt(_) => self.next_dealt(),
-            Pace::Poisson(_) => self.next_poisson(),
+            Pace::Random(_) => self.next_random(),
+            Pace::Recorded(_) => self.next_recorded(),
             Pace::Ended => None,
         }
     }

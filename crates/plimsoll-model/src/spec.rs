@@ -23,6 +23,7 @@ mod keys;
 mod ladder;
 mod lane_table;
 mod lanes;
+mod limit;
 mod load;
 mod metadata;
 mod objective;
@@ -30,9 +31,11 @@ mod problem;
 mod protocol;
 mod proxy;
 mod read;
+mod replay;
 mod resolve;
 mod rows;
 mod saved;
+mod spacing;
 mod surroundings;
 mod target;
 mod tls;
@@ -46,7 +49,7 @@ use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Period, Rate, Size, typed_with_unit};
+use crate::units::{Period, Rate, Size};
 
 pub use crate::suggest::suggest;
 pub use apply::{apply_typed, apply_typed_to_optional};
@@ -60,6 +63,7 @@ pub use keys::keys_of;
 pub use ladder::{LadderSpec, Library, Network, RungSpec, RungTable, Secured, Via};
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
+pub use limit::Limit;
 pub use metadata::{Given, Metadata, Names, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};
@@ -67,6 +71,7 @@ pub use proxy::proxy;
 pub use read::{locate, read};
 pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of};
 pub use saved::secrets;
+pub use spacing::{ArrivalsSpec, ArrivalsTable};
 pub use surroundings::Surroundings;
 pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
@@ -190,11 +195,64 @@ pub struct LoadSpec {
     /// Open loop: one stretch after another.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
-    /// How arrivals are spaced: constant or poisson.
+    /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of times).
     ///
-    /// Of an open loop. Default constant.
+    /// Of an open loop. In a plan also `{ gamma = 0.25 }` or `{ file = "times.txt" }`. Default constant.
     #[arg(long, value_name = "SPACING")]
-    pub arrivals: Option<String>,
+    pub arrivals: Option<ArrivalsSpec>,
+    /// Open loop: at most this many calls in flight at once; what is due beyond waits, or is shed (--on-full).
+    ///
+    /// Default: no limit.
+    #[arg(long, value_name = "N")]
+    pub max_in_flight: Option<u32>,
+    /// What becomes of calls beyond --max-in-flight: wait, or shed (they fail with NOT_SENT).
+    ///
+    /// Default wait.
+    #[arg(long, value_name = "wait|shed")]
+    pub on_full: Option<String>,
+    /// Replay the arrivals of a log or trace: an access log, CSV or JSON lines with a column of times, or a time a line.
+    ///
+    /// It takes the place of a rate. What a line says is its call's row: `{{row.path}}`.
+    #[arg(long, value_name = "FILE")]
+    pub replay: Option<PathBuf>,
+    /// How the replayed file is written: times, csv, jsonl or access [default: found by looking].
+    #[arg(long, value_name = "FORMAT")]
+    pub replay_format: Option<String>,
+    /// The column of the replayed file that holds times [default: one with a usual name].
+    #[arg(long, value_name = "NAME")]
+    pub time_column: Option<String>,
+    /// Replay so much faster: "2x"; slower with less than 1.
+    ///
+    /// Default 1x.
+    #[arg(long, value_name = "FACTOR")]
+    pub speed: Option<String>,
+    /// Replay a part of the recorded time: "14:00..14:10", "10m..20m" from its beginning, or two dates.
+    ///
+    /// Default all.
+    #[arg(long, value_name = "FROM..TO")]
+    pub window: Option<String>,
+    /// Replay lines with these values: `"method=GET"`, `"path=/api/*"`, `"status!=5*"`.
+    #[arg(
+        help = "Replay lines with this value, such as method=GET, path=/api/* or status!=5*; may be given again",
+        long,
+        value_name = "COLUMN=VALUE"
+    )]
+    pub filter: Option<Vec<String>>,
+    /// Replay this share of the recorded clients, each with all of its lines: "10%".
+    ///
+    /// Of lines, where no column is named client or user. Default all.
+    #[arg(long, value_name = "PERCENT")]
+    pub sample: Option<String>,
+    /// Begin the replayed file anew when it ends, for as long as the duration or the number of calls says.
+    ///
+    /// Default false.
+    #[serde(rename = "loop")]
+    #[arg(id = "loop", long = "loop", action = clap::ArgAction::SetTrue)]
+    pub repeat: Option<bool>,
+    /// What was replayed, as a saved plan has it: the load is refused if the file has changed. Default: anything is
+    /// replayed.
+    #[arg(skip)]
+    pub checksum: Option<String>,
     /// The number of clients, each waiting for its answer before its next call (closed loop).
     #[arg(long, alias = "concurrency", value_name = "N")]
     pub clients: Option<u32>,
@@ -394,60 +452,6 @@ pub struct StepSpec {
     #[serde(rename = "for")]
     pub length: Option<Period>,
 }
-
-/// A duration that can be switched off with `"none"`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// It ends then.
-    After(Period),
-    /// It is off.
-    None,
-}
-
-impl Limit {
-    /// It is given, and leaves no time.
-    pub fn is_zero(self) -> bool {
-        matches!(self, Limit::After(period) if period.0.is_zero())
-    }
-
-    /// `None`: it is off.
-    pub fn length(self) -> Option<Duration> {
-        match self {
-            Limit::After(period) => Some(period.0),
-            Limit::None => None,
-        }
-    }
-}
-
-impl From<Option<Duration>> for Limit {
-    fn from(length: Option<Duration>) -> Limit {
-        length.map_or(Limit::None, |length| Limit::After(Period(length)))
-    }
-}
-
-impl std::str::FromStr for Limit {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Limit, Self::Err> {
-        match text.trim() {
-            "none" => Ok(Limit::None),
-            text => text.parse().map(Limit::After),
-        }
-    }
-}
-
-impl fmt::Display for Limit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Limit::After(period) => period.fmt(f),
-            Limit::None => f.write_str("none"),
-        }
-    }
-}
-
-typed_with_unit!(
-    Limit,
-    "a duration with its unit, such as \"500ms\", or \"none\""
-);
 
 /// The server process to watch. Default: the one that listens on the target's port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,6 @@
 //! data with this and make something that implements [`Render`] of it; a plan keeps that.
 
 mod live;
-mod mixing;
 mod moment;
 mod rows;
 mod traces;
@@ -393,7 +392,7 @@ impl Field {
     #[inline]
     pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
         match &self.source {
-            Source::Row(column) => out.extend_from_slice(column.value(moment.row()).as_bytes()),
+            Source::Row(column) => column.write(moment.row(), out),
             Source::Live(value) => value.write(out),
             Source::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
             Source::Traceparent => out.extend_from_slice(&moment.traceparent()),

@@ -2,6 +2,8 @@
 
 #[path = "../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
+#[path = "sections/replays.rs"]
+mod replays;
 #[path = "sections/traces.rs"]
 mod traces;
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::summary::MeasuresSummary;
 use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
@@ -66,6 +67,9 @@ pub(crate) fn arriving(run: &Run) -> Option<Callers> {
 /// Requests in early data.
 pub(crate) const EARLY_DATA_LABEL: &str = "0-RTT";
 
+/// The plan's limit of calls in flight.
+pub(crate) const LIMIT_LABEL: &str = "in flight";
+
 /// Calls that were sent once more.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
@@ -127,6 +131,34 @@ pub(crate) fn messages(run: &Run) -> Option<Fact> {
     Some(Fact::new("messages", text))
 }
 
+/// For how much of the run as many calls were in flight as the plan allows, and what became of those beyond.
+fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<Fact> {
+    let (waits, reached_ns) = (of(Count::LimitWaits), of(Count::LimitReached));
+    let outcomes = &run.summary.total.errors_by_code;
+    let shed = outcomes
+        .iter()
+        .find(|error| error.code == Outcome::NotSent.code());
+    let shed = shed.map_or(0, |error| error.count);
+    if waits + reached_ns + shed == 0 {
+        return None;
+    }
+    let elapsed_us = run.summary.total.elapsed_us.unwrap_or(0);
+    let share = (reached_ns as f64 / 1e3 / elapsed_us.max(1) as f64).min(1.0);
+    let mut text = format!("limit reached for {:.1} % of the time", share * 100.0);
+    if waits > 0 {
+        let _ = write!(text, ", {} calls waited for it", count(waits));
+    }
+    if shed > 0 {
+        let _ = write!(
+            text,
+            ", {} calls were shed ({})",
+            count(shed),
+            Outcome::NotSent.code()
+        );
+    }
+    Some(Fact::new(LIMIT_LABEL, text))
+}
+
 /// What the protocol counted besides its calls; empty where it counts nothing.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let total = &run.summary.total;
@@ -140,6 +172,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
         besides.push(Fact::new(EARLY_DATA_LABEL, text));
     }
+    besides.extend(limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
         let text = format!("{} calls that the server had not taken", count(retried));

@@ -362,6 +362,10 @@ fn record(
         Err(error) => return recording.failed(error, plan),
     };
     recording.note(&finished);
+    let arrivals = plan.load.recording.as_ref();
+    let lost = arrivals
+        .and_then(|arrivals| arrivals.lost())
+        .map(Ending::partial);
     let ending = match abort.and_then(|abort| abort.lost) {
         _ if process.stop.level() != StopLevel::Run => Ending::aborted("interrupted by a signal"),
         Some(reason) => Ending::aborted(reason),
@@ -371,7 +375,7 @@ fn record(
                 Some(Err(missed)) => recording.log_and_show(&missed),
                 None => {}
             }
-            Ending::complete()
+            lost.unwrap_or_else(Ending::complete)
         }
     };
     recording.finish(ending)

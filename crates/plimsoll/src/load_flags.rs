@@ -165,6 +165,11 @@ impl LoadFlags {
             typed.connections = typed.connections.or(typed.clients);
         }
         let load = &mut spec.load;
+        if typed.recording_key().is_some() {
+            (load.rate, load.steps, load.clients, load.think) = (None, None, None, None);
+        } else if typed.rate.is_some() || typed.clients.is_some() {
+            forget_replay(load);
+        }
         if typed.rate.is_some() {
             (load.steps, load.clients, load.think) = (None, None, None);
         } else if typed.clients.is_some() {
@@ -193,6 +198,7 @@ impl LoadFlags {
         let varies = |load: &LoadSpec| {
             load.clients.is_some()
                 || load.steps.is_some()
+                || load.recording_key().is_some()
                 || load.reuse.as_deref() == Some("never")
                 || matches!(load.rate, Some(RateSpec::Ramp(_)))
         };
@@ -220,4 +226,14 @@ impl LoadFlags {
         }
         apply_typed_to_optional("tls", &typed, &mut spec.tls).map_err(problems::of_flag)
     }
+}
+
+/// What a plan replays makes way for the rate or the clients that were typed.
+fn forget_replay(load: &mut LoadSpec) {
+    if load.recording_key() == Some("load.arrivals") {
+        load.arrivals = None;
+    }
+    (load.replay, load.replay_format, load.time_column) = (None, None, None);
+    (load.speed, load.window, load.filter) = (None, None, None);
+    (load.sample, load.repeat, load.checksum) = (None, None, None);
 }

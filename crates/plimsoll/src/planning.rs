@@ -2,14 +2,15 @@
 
 use std::any::Any;
 use std::cell::RefCell;
-use std::io;
+use std::io::{self, BufReader};
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::Plan;
 use plimsoll_model::input;
 use plimsoll_model::plan::Watch;
+use plimsoll_model::recording::{Recording, RecordingRequest};
 use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
 use plimsoll_protocols::registry;
 
@@ -145,6 +146,21 @@ impl Surroundings for World<'_> {
 
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         input::read(path)
+    }
+
+    fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+        // A plan is made several times of the same file, which may grow meanwhile.
+        static KNOWN: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, recording)) = known.iter().find(|(other, _)| other == request) {
+            return Ok(recording.clone());
+        }
+        let file = input::open_file(&request.file)
+            .map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
+        let from = BufReader::with_capacity(1 << 18, file);
+        let recording = Recording::read(request, Box::new(from))?;
+        known.push((request.clone(), recording.clone()));
+        Ok(recording)
     }
 
     fn ask(&self, question: &mut dyn Any) {

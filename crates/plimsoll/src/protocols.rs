@@ -67,9 +67,11 @@ impl Needs {
             Reuse::Always => plan.load.connections,
             Reuse::Never => u32::MAX,
         };
+        let limit = plan.load.in_flight_limit;
+        let limit = limit.map_or(u32::MAX, |limit| limit.calls);
         Needs {
             connections: plimsoll_engine::connections_at_once(plan),
-            parts: clients.min(connections),
+            parts: clients.min(connections).min(limit),
         }
     }
 

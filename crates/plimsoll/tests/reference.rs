@@ -13,12 +13,17 @@ use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
 /// The sections of a plan: heading, the file that defines it, the structure.
-const SECTIONS: [(&str, &str, &str); 25] = [
+const SECTIONS: [(&str, &str, &str); 26] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
     ("load", "plimsoll-model/src/spec.rs", "LoadSpec"),
     ("load.rate", "plimsoll-model/src/spec.rs", "RampSpec"),
+    (
+        "load.arrivals",
+        "plimsoll-model/src/spec/spacing.rs",
+        "ArrivalsTable",
+    ),
     ("[load.steps]", "plimsoll-model/src/spec.rs", "StepSpec"),
     (
         "call.grpc",

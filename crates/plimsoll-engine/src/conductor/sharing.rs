@@ -45,9 +45,17 @@ pub(super) struct Whole {
 pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Address]) -> u32 {
     let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
     // A worker with no connection, or no client, would wait for ever for its calls' end.
-    let most = (most.min(clients) / shard.of).max(1);
+    let limit = plan
+        .load
+        .in_flight_limit
+        .map_or(u32::MAX, |limit| limit.calls);
+    let most = (most.min(clients).min(limit) / shard.of).max(1);
     if let Some(workers) = plan.load.workers {
         return u32::from(workers).clamp(1, most);
+    }
+    // Workers have parts of the limit, and one may be full while another has room.
+    if plan.load.in_flight_limit.is_some() {
+        return 1;
     }
     // Turns of tens of calls are one worker's, so that its CPU is theirs.
     if (plan.load.turns).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {

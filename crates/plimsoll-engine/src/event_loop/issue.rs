@@ -194,6 +194,11 @@ impl Open {
         }
     }
 
+    /// The last arrival stands for the time up to here.
+    pub(crate) fn end(&self) -> Time {
+        self.end
+    }
+
     /// The call, which was noticed late by `late_ns` nanoseconds, cannot be sent yet.
     pub(crate) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match &mut self.backlog {

@@ -23,6 +23,8 @@ pub struct Share {
     pub connections: u32,
     /// Closed loop: clients of this worker.
     pub clients: u32,
+    /// Calls of this worker that may be in flight, where the plan limits them.
+    pub in_flight: u32,
     /// Closed loop: calls of this worker that are not warm-up.
     pub calls: Option<u64>,
     /// The plan's load, of which this is a part.
@@ -43,6 +45,8 @@ impl Share {
             of: place.of,
             connections: place.part(u64::from(load.connections)) as u32,
             clients: place.part(load.arrivals.clients().map_or(0, u64::from)) as u32,
+            in_flight: place.part(load.in_flight_limit.map_or(0, |limit| limit.calls.into()))
+                as u32,
             calls: load.calls.map(|calls| place.part(calls)),
             schedule: Schedule::new(&load, seed),
             load,

@@ -38,6 +38,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     pub(super) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match self.open_connections {
+            _ if self.is_at_limit() => self.recorder.count(arrival.stage, Count::LimitWaits, 1),
             0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
             _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
         }
@@ -103,6 +104,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// it by `late_ns` nanoseconds at most.
     #[inline]
     pub(super) fn try_start(&mut self, arrival: Arrival, now: Time, late_ns: u64) -> bool {
+        if self.is_at_limit() {
+            return false;
+        }
         let due = self.start.plus_nanos(arrival.at);
         if self.share.load.reuse == Reuse::Never {
             self.begin_attempt(Attempt {

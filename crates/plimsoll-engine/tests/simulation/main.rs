@@ -26,6 +26,7 @@ mod calls;
 mod connections;
 mod instrument;
 mod ledger;
+mod limits;
 mod protocol;
 mod retries;
 mod servers;

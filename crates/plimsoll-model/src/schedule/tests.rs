@@ -197,6 +197,51 @@ fn poisson_gaps_are_exponential() {
 }
 
 #[test]
+fn gamma_gaps_have_mean_and_variance_of_their_shape() {
+    for shape in [0.25, 1.0, 4.0] {
+        let stages = vec![stage(false, 100_000, 1000.0, 1000.0)];
+        let arrivals = all(&Schedule::new(
+            &load(Spacing::Gamma(shape), stages, None),
+            42,
+        ));
+        // A count's variance is that of the gaps: 1 / shape for each.
+        let n = arrivals.len() as f64;
+        assert!(
+            (n - 100_000.0).abs() < 5.0 * (100_000.0 / shape).sqrt(),
+            "{shape}: {n}"
+        );
+        let pairs = arrivals.windows(2);
+        let gaps: Vec<f64> = pairs.map(|w| (w[1].at - w[0].at) as f64 / 1e6).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|g| (g - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!(
+            (mean - 1.0).abs() < 5.0 * (1.0 / shape / n).sqrt(),
+            "{shape}: {mean}"
+        );
+        assert!((variance * shape - 1.0).abs() < 0.1, "{shape}: {variance}");
+    }
+}
+
+/// Bursts begin at any moment of the process: a run is as likely to begin within a long gap as its length says, so short
+/// runs have as many arrivals as their rate says, too.
+#[test]
+fn short_gamma_runs_have_arrivals_of_their_rate() {
+    const RUNS: u64 = 4_000;
+    let short = load(
+        Spacing::Gamma(0.25),
+        vec![stage(false, 5_000, 1.0, 1.0)],
+        None,
+    );
+    let counts = (0..RUNS).map(|seed| all(&Schedule::new(&short, seed)).len() as f64);
+    let counts: Vec<f64> = counts.collect();
+    let mean = counts.iter().sum::<f64>() / RUNS as f64;
+    let variance = counts.iter().map(|n| (n - mean).powi(2)).sum::<f64>() / RUNS as f64;
+    let error = (variance / RUNS as f64).sqrt();
+    // A process that began with an arrival would have 1.5 more.
+    assert!((mean - 5.0).abs() < 5.0 * error, "{mean} ± {error}");
+}
+
+#[test]
 fn measured_call_count_excludes_warmup() {
     let endless = Stage {
         duration: None,
@@ -215,7 +260,7 @@ fn measured_call_count_excludes_warmup() {
     // Their mean rate is 20.5 a second.
     let of_all = measured(&load(Spacing::Constant, timed.clone(), None));
     assert!((61..=62).contains(&of_all), "{of_all}");
-    for spacing in [Spacing::Constant, Spacing::Poisson] {
+    for spacing in [Spacing::Constant, Spacing::Poisson, Spacing::Gamma(0.3)] {
         assert_eq!(measured(&load(spacing, timed.clone(), Some(7))), 7);
         let endless = vec![endless.clone()];
         assert_eq!(measured(&load(spacing, endless.clone(), None)), 10_000);
@@ -240,14 +285,13 @@ fn measured_call_count_excludes_warmup() {
 }
 
 #[test]
-fn seed_determines_poisson_sequence() {
-    let load = load(
-        Spacing::Poisson,
-        vec![stage(false, 1_000, 1000.0, 1000.0)],
-        None,
-    );
-    assert_eq!(all(&Schedule::new(&load, 5)), all(&Schedule::new(&load, 5)));
-    assert_ne!(all(&Schedule::new(&load, 5)), all(&Schedule::new(&load, 6)));
+fn seed_determines_random_sequence() {
+    for spacing in [Spacing::Poisson, Spacing::Gamma(0.25)] {
+        let load = load(spacing, vec![stage(false, 1_000, 1000.0, 1000.0)], None);
+        let drawn = |seed| all(&Schedule::new(&load, seed));
+        assert_eq!(drawn(5), drawn(5));
+        assert_ne!(drawn(5), drawn(6));
+    }
 }
 
 #[test]

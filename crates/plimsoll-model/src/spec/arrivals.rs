@@ -2,16 +2,29 @@
 
 use std::time::Duration;
 
-use super::{LoadSpec, Problem, Problems, RampSpec, RateSpec, Spec, StepSpec};
+use super::{ArrivalsSpec, LoadSpec, Problem, Problems, RampSpec, RateSpec, Spec, StepSpec};
 use crate::plan::{Arrivals, Spacing, Stage};
+use crate::recording::Recording;
 use crate::units::Period;
+
+/// What a table of arrivals is.
+pub(super) const ONE_KIND: &str = "write one of { gamma = 0.25 } and { file = \"times.txt\" }";
 
 impl Problems {
     /// Who starts calls, and the stages: the warm-up first.
-    pub(super) fn arrivals(&mut self, spec: &Spec) -> (Option<Arrivals>, Vec<Stage>) {
+    pub(super) fn arrivals(
+        &mut self,
+        spec: &Spec,
+        recording: Option<&Recording>,
+    ) -> (Option<Arrivals>, Vec<Stage>) {
         let load = &spec.load;
+        let is_recorded = load.recording_key().is_some();
         let users = spec.call.calls_in_a_row().is_some();
-        let spacing = self.spacing(load);
+        let spacing = if is_recorded {
+            Spacing::Recorded
+        } else {
+            self.spacing(load)
+        };
         let positive = |period: &Option<Period>| period.map(|p| p.0).filter(|d| !d.is_zero());
         if load.duration.is_some_and(|p| p.0.is_zero()) {
             self.add(
@@ -22,6 +35,10 @@ impl Problems {
         let duration = positive(&load.duration);
         let warmup = positive(&load.warmup);
         let given: Vec<&str> = [
+            (
+                load.recording_key().map_or("replay", |key| &key[5..]),
+                is_recorded,
+            ),
             ("rate", load.rate.is_some()),
             ("steps", load.steps.is_some()),
             ("clients", load.clients.is_some()),
@@ -32,7 +49,7 @@ impl Problems {
         if let [first, second, ..] = given.as_slice() {
             self.0.push(
                 Problem::new(format!("load.{second}"), format!("given beside load.{first}: use one of the two"))
-                    .help("`rate` and `steps` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
+                    .help("`rate`, `steps` and `replay` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
             );
             return (None, Vec::new());
         }
@@ -42,6 +59,10 @@ impl Problems {
                 "load.think",
                 "a pause between a client's calls, so it needs load.clients",
             );
+        }
+        if is_recorded {
+            let stages = recording.map(|recording| self.replay_stages(load, recording, warmup));
+            return (Some(Arrivals::Open(spacing)), stages.unwrap_or_default());
         }
         match (load.clients, &load.rate, &load.steps) {
             (Some(clients), ..) => self.closed(load, clients, duration, warmup),
@@ -164,12 +185,30 @@ impl Problems {
 
     /// How open-loop arrivals are spaced.
     pub fn spacing(&mut self, load: &LoadSpec) -> Spacing {
-        self.choice(
-            "load.arrivals",
-            load.arrivals.as_deref(),
-            &Spacing::ALL,
-            Spacing::name,
-        )
+        const KEY: &str = "load.arrivals";
+        match &load.arrivals {
+            None => Spacing::Constant,
+            Some(ArrivalsSpec::Named(name)) => {
+                let named = [Spacing::Constant, Spacing::Poisson];
+                self.choice(KEY, Some(name.as_str()), &named, Spacing::name)
+            }
+            Some(ArrivalsSpec::Table(table)) => match (table.gamma, &table.file) {
+                (Some(shape), None) => {
+                    if !Spacing::GAMMA_SHAPES.contains(&shape) {
+                        let problem = format!(
+                            "{shape} is not the shape of a gamma distribution that is of use: use 0.01 to 100, such as 0.25"
+                        );
+                        self.add(KEY, problem);
+                    }
+                    Spacing::Gamma(shape)
+                }
+                (None, Some(_)) => Spacing::Recorded,
+                _ => {
+                    self.add(KEY, ONE_KIND);
+                    Spacing::Constant
+                }
+            },
+        }
     }
 
     fn missing_end(&mut self) {
@@ -248,9 +287,20 @@ fn warm_up(length: Duration, rate: f64) -> Stage {
 /// How long an open loop takes to issue `calls` arrivals.
 fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
     let arrivals = match spacing {
-        Spacing::Constant => calls as f64,
-        // Long enough that the count is reached but once in a thousand million runs; it ends there.
+        Spacing::Constant | Spacing::Recorded => calls as f64,
+        // Long enough that the count is missed but once in a thousand million runs; it ends there.
         Spacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
+        Spacing::Gamma(shape) => longest_gaps(calls as f64, shape),
     };
     Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
+}
+
+/// The sum of `gaps` of a gamma distribution of mean 1 that all of them exceed but once in a thousand million times.
+fn longest_gaps(gaps: f64, shape: f64) -> f64 {
+    // The natural logarithm of that chance.
+    const RARITY: f64 = 21.0;
+    // The gap that the beginning falls into has at most the next higher shape, so the sum has at most this one, and the
+    // bound is Chernoff's for a gamma distribution.
+    let whole = gaps * shape + 1.0;
+    (whole + (2.0 * whole * RARITY).sqrt() + RARITY) / shape
 }

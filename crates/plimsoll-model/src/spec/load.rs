@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::{Limit, LoadSpec, Problems, Spec, objective};
-use crate::plan::{Load, Reuse};
+use super::{Limit, LoadSpec, Problems, Spec, Surroundings, objective};
+use crate::plan::{Arrivals, InFlightLimit, Load, Reuse, Stage, WhenFull};
+use crate::recording::Recording;
 
 /// A connection takes about a millisecond to be made.
 const LEAST_LIFETIME: Duration = Duration::from_millis(10);
@@ -18,15 +19,12 @@ const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
-    pub(super) fn load(&mut self, spec: &Spec) -> Option<Load> {
+    pub(super) fn load(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Load> {
         let load = &spec.load;
         let unasked = Load::default();
         let before = self.0.len();
-        let own = spec.call.protocols().find(|(own, _)| own.schedules_itself);
-        let (arrivals, stages) = match own {
-            Some((protocol, section)) => (protocol.arrivals)(section, load, self),
-            None => self.arrivals(spec),
-        };
+        let recording = self.recording(spec, surroundings);
+        let (arrivals, stages) = self.issuing(spec, recording.as_ref());
         let reuse = self.choice(
             "load.reuse",
             load.reuse.as_deref(),
@@ -78,6 +76,7 @@ impl Problems {
                 "out of range: use 1KiB to 16MiB",
             ),
         ]);
+        let in_flight_limit = self.in_flight_limit(spec);
         let source_addresses =
             self.source_addresses(load.source_addresses.as_deref().unwrap_or(&[]));
         if self.0.len() > before {
@@ -85,9 +84,12 @@ impl Problems {
         }
         Some(Load {
             arrivals: arrivals?,
+            recording,
+            repeats: load.repeat == Some(true),
             stages,
             connections,
             reuse,
+            in_flight_limit,
             calls: load.calls,
             precision,
             deadline,
@@ -205,6 +207,69 @@ impl Problems {
             );
         }
         tick.0
+    }
+
+    /// Who starts calls, and the stages: the load says so, or the protocol itself.
+    fn issuing(
+        &mut self,
+        spec: &Spec,
+        recording: Option<&Recording>,
+    ) -> (Option<Arrivals>, Vec<Stage>) {
+        let load = &spec.load;
+        let own = spec.call.protocols().find(|(own, _)| own.schedules_itself);
+        if let (Some(_), Some(key)) = (own, load.recording_key()) {
+            self.add(
+                key,
+                "sessions and held connections decide themselves when they are used: leave it out",
+            );
+        }
+        match own {
+            Some((protocol, section)) => (protocol.arrivals)(section, load, self),
+            None => self.arrivals(spec, recording),
+        }
+    }
+
+    /// How many calls may be in flight.
+    fn in_flight_limit(&mut self, spec: &Spec) -> Option<InFlightLimit> {
+        let load = &spec.load;
+        let Some(calls) = load.max_in_flight else {
+            if load.on_full.is_some() {
+                self.add(
+                    "load.on_full",
+                    "for calls beyond a limit: give load.max_in_flight, too",
+                );
+            }
+            return None;
+        };
+        let workers = u32::from(load.workers.unwrap_or(1)) * u32::from(load.processes.unwrap_or(1));
+        if load.clients.is_some() {
+            self.add(
+                "load.max_in_flight",
+                "for an open loop (load.rate): of clients as many calls are in flight as there are clients",
+            );
+        } else if spec.call.schedules_itself() || spec.call.calls_in_a_row().is_some() {
+            self.add(
+                "load.max_in_flight",
+                "for single calls: users, sessions and held connections have connections of their own instead",
+            );
+        } else if calls == 0 {
+            self.add(
+                "load.max_in_flight",
+                "0 calls in flight send nothing: use 1 or more",
+            );
+        } else if calls < workers {
+            self.add(
+                "load.max_in_flight",
+                format!("{calls} calls in flight can't be divided among {workers} workers: each has its part of them"),
+            );
+        }
+        let when_full = self.choice(
+            "load.on_full",
+            load.on_full.as_deref(),
+            &WhenFull::ALL,
+            WhenFull::name,
+        );
+        Some(InFlightLimit { calls, when_full })
     }
 
     /// How long connections live.

@@ -347,7 +347,7 @@ fn check_one<'a>(
         }
         return match (source, columns) {
             (Some(Source::Uuid), _) => Ok(()),
-            (Some(Source::Row(_)), [column]) if is_base64(column.value(row)) => Ok(()),
+            (Some(Source::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
             (Some(Source::Row(_)), _) => bad(NO_BASE64, columns.first()),
             _ => bad(
                 "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
@@ -356,7 +356,7 @@ fn check_one<'a>(
         };
     }
     let is_ascii = |text: &str| text.bytes().all(|b| (0x20..=0x7e).contains(&b));
-    if let Some(column) = columns.iter().find(|c| !is_ascii(c.value(row))) {
+    if let Some(column) = columns.iter().find(|c| !is_ascii(&c.value(row))) {
         return bad(UNPRINTABLE_METADATA, Some(column));
     }
     // All but blanks at its ends is known to be right; those of a column show up only together.
@@ -365,7 +365,7 @@ fn check_one<'a>(
         match part {
             Part::Text(text) => whole.push_str(text),
             Part::Field(field) => match &field.source {
-                Source::Row(column) => whole.push_str(column.value(row)),
+                Source::Row(column) => whole.push_str(&column.value(row)),
                 _ => whole.push('0'),
             },
         }
@@ -373,7 +373,10 @@ fn check_one<'a>(
     if is_printable(&whole) {
         Ok(())
     } else {
-        let has_blank = |c: &&&'a Column| c.value(row).trim() != c.value(row);
+        let has_blank = |c: &&&'a Column| {
+            let value = c.value(row);
+            value.trim() != value
+        };
         bad(UNPRINTABLE_METADATA, columns.iter().find(has_blank))
     }
 }

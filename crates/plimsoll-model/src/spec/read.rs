@@ -10,8 +10,8 @@ use toml::de::{DeTable, DeValue};
 use super::keys::keys_of;
 use super::lane_table::LaneTable;
 use super::{
-    CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec, TlsSpec, WatchSpec,
-    protocol, suggest,
+    ArrivalsTable, CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec,
+    TlsSpec, WatchSpec, protocol, suggest,
 };
 
 /// Reads a plan file's text.
@@ -117,6 +117,7 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "rows" => keys_of::<RowsSpec>(),
         "load" => keys_of::<LoadSpec>(),
         "load.rate" => keys_of::<RampSpec>(),
+        "load.arrivals" => keys_of::<ArrivalsTable>(),
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),

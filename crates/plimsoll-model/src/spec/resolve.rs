@@ -46,7 +46,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
         problems.proxy(spec, &mut targets, surroundings);
     }
     problems.server_name(tls.as_ref(), target.as_ref(), call.as_ref());
-    let load = problems.load(spec);
+    let load = problems.load(spec, surroundings);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
     let seed = spec.seed.unwrap_or(DEFAULT_SEED);

@@ -9,7 +9,10 @@ use crate::template::{Order, Rows, Variation};
 impl Problems {
     /// The rows that the plan names; `None` where it names none, or they can't be had.
     pub fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
-        let rows = spec.rows.as_ref()?;
+        let Some(rows) = spec.rows.as_ref() else {
+            spec.load.recording_key()?;
+            return self.recorded_rows(spec, surroundings);
+        };
         let Some(path) = &rows.file else {
             self.add("rows.file", "missing: name a CSV or JSON-lines file");
             return None;
@@ -28,12 +31,17 @@ impl Problems {
         let order = self.choice("rows.order", typed, &Order::ALL, Order::name);
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
-        Variation::new(
+        let variation = Variation::new(
             spec.seed.unwrap_or(DEFAULT_SEED),
             clients,
             rows.map_or(0, Rows::count),
             order,
-        )
+        );
+        if spec.rows.is_none() && load.recording_key().is_some() {
+            variation.of_arrivals()
+        } else {
+            variation
+        }
     }
 
     /// Rows that are used once must be as many as there are calls, the warm-up's too.

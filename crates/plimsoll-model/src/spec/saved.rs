@@ -5,8 +5,11 @@ use std::convert::Infallible;
 use toml::{Table, Value};
 
 use super::protocol::Protocol;
-use super::{MetadataSpec, Spec, TlsSpec, WatchSpec};
-use crate::plan::{Arrivals, Group, Plan, Reuse, Suite, TlsPlan, TlsVersion, Trust, Watch};
+use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
+use crate::plan::{
+    Arrivals, Group, Plan, Reuse, Spacing, Suite, TlsPlan, TlsVersion, Trust, Watch,
+};
+use crate::recording::Recording;
 use crate::redaction::{self, is_secret_name};
 use crate::units::{Period, Size};
 
@@ -81,7 +84,13 @@ impl Spec {
         let load = &mut self.load;
         match plan.load.arrivals {
             Arrivals::Open(spacing) => {
-                load.arrivals = Some(spacing.name().into());
+                load.arrivals = match spacing {
+                    Spacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
+                    // The file is named as it was.
+                    Spacing::Recorded => load.arrivals.take(),
+                    named => Some(ArrivalsSpec::Named(named.name().to_owned())),
+                };
+                load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
                 // Users that arrive pause, too; the plan keeps that with their calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }

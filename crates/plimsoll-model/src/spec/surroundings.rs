@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::path::Path;
 
+use crate::recording::{Recording, RecordingRequest};
+
 /// What resolving needs of the world: kept behind a trait, so that it is pure itself.
 pub trait Surroundings {
     /// An environment variable.
@@ -17,6 +19,15 @@ pub trait Surroundings {
     /// # Errors
     /// The file system's.
     fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
+    /// The arrivals of a file.
+    ///
+    /// # Errors
+    /// Why it has none.
+    fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
+        let bytes = self.read_bytes(&request.file);
+        let bytes = bytes.map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
+        Recording::read(request, Box::new(bytes.as_slice()))
+    }
     /// What a command of the shell prints, without the last line's end.
     ///
     /// # Errors

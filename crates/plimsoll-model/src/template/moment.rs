@@ -4,8 +4,8 @@
 //! whichever shard, gets the same.
 
 use super::Order;
-use super::mixing::{GOLDEN_GAMMA, mix};
 use super::traces::TraceIds;
+use crate::mixing::{GOLDEN_GAMMA, mix};
 
 /// The slot that rows are chosen by, apart from those of fields.
 const ROW_SLOT: u32 = u32::MAX;
@@ -20,6 +20,8 @@ pub struct Variation {
     in_a_row: u64,
     rows: u64,
     order: Order,
+    /// Rows are those of arrivals, of which one may make several calls.
+    is_of_arrivals: bool,
     traces: TraceIds,
 }
 
@@ -44,6 +46,7 @@ impl Variation {
             in_a_row: 1,
             rows: rows.max(1) as u64,
             order,
+            is_of_arrivals: false,
             // These ids are a plan's; a load has its own, and so has what is asked before it.
             traces: TraceIds::new(mix(seed), seed),
         }
@@ -57,6 +60,15 @@ impl Variation {
 
     pub(super) fn traces(&self) -> TraceIds {
         self.traces
+    }
+
+    /// Row k is that of arrival k, which may make several calls.
+    #[must_use]
+    pub fn of_arrivals(self) -> Variation {
+        Variation {
+            is_of_arrivals: true,
+            ..self
+        }
     }
 
     /// Clients have `calls` numbers in a row, as the queries of a session do.
@@ -139,6 +151,9 @@ impl Moment<'_> {
         let rows = self.variation.rows;
         let row = match self.variation.order {
             // That there are enough for each to be used once is seen to beforehand.
+            Order::RoundRobin | Order::Unique if self.variation.is_of_arrivals => {
+                self.number / self.variation.in_a_row % rows
+            }
             Order::RoundRobin | Order::Unique => self.number % rows,
             Order::Random => {
                 let first = Moment {

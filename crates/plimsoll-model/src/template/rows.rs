@@ -1,14 +1,15 @@
 //! A file of rows: CSV with a line of names, or a JSON object a line.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::Value;
 
+use crate::json_line::json_entries;
 use crate::named::named;
+use crate::recording::RecordedRows;
 use crate::suggest::suggest;
 
 named! {
@@ -30,32 +31,107 @@ named! {
 pub struct Column {
     /// The name in the file; `row` of whole rows.
     pub name: String,
-    values: Box<[Box<str>]>,
+    values: Values,
 }
+
+/// The place of a column's values.
+enum Values {
+    /// Values in memory.
+    Held(Box<[Box<str>]>),
+    /// Among those of a recording: its column.
+    Recorded(Arc<RecordedRows>, usize),
+    /// All columns of a recording's row, as JSON.
+    RecordedWhole(Arc<RecordedRows>),
+}
+
+impl PartialEq for Values {
+    fn eq(&self, other: &Values) -> bool {
+        match (self, other) {
+            (Values::Held(a), Values::Held(b)) => a == b,
+            (Values::Recorded(a, i), Values::Recorded(b, j)) => Arc::ptr_eq(a, b) && i == j,
+            (Values::RecordedWhole(a), Values::RecordedWhole(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Values {}
 
 impl fmt::Debug for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Column({:?}, {} values)", self.name, self.values.len())
+        write!(f, "Column({:?}, {} values)", self.name, self.length())
     }
 }
 
 impl Column {
+    fn length(&self) -> usize {
+        match &self.values {
+            Values::Held(values) => values.len(),
+            Values::Recorded(rows, _) | Values::RecordedWhole(rows) => {
+                usize::try_from(rows.count()).unwrap_or(usize::MAX)
+            }
+        }
+    }
+
     /// Rows are numbered from 0; one that the file does not have panics.
     #[inline]
-    pub fn value(&self, row: usize) -> &str {
-        &self.values[row]
+    pub fn value(&self, row: usize) -> Cow<'_, str> {
+        match &self.values {
+            Values::Held(values) => Cow::Borrowed(&values[row]),
+            Values::Recorded(rows, column) => {
+                Cow::Owned(rows.with(row as u64, *column, str::to_owned))
+            }
+            Values::RecordedWhole(rows) => Cow::Owned(whole_recorded(rows, row)),
+        }
+    }
+
+    /// Appends the value.
+    #[inline]
+    pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
+        match &self.values {
+            Values::Held(values) => out.extend_from_slice(values[row].as_bytes()),
+            Values::Recorded(rows, column) => rows.with(row as u64, *column, |value| {
+                out.extend_from_slice(value.as_bytes());
+            }),
+            Values::RecordedWhole(rows) => {
+                out.extend_from_slice(whole_recorded(rows, row).as_bytes());
+            }
+        }
     }
 
     /// Returns the values in the order of the rows.
-    pub fn values(&self) -> impl Iterator<Item = &str> {
-        self.values.iter().map(|value| &**value)
+    pub fn values(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        (0..self.length()).map(|row| self.value(row))
     }
 
     /// Bytes of a value, at least and at most.
     pub fn bounds(&self) -> (usize, usize) {
-        let lengths = || self.values.iter().map(|value| value.len());
-        (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
+        match &self.values {
+            Values::Held(values) => {
+                let lengths = || values.iter().map(|value| value.len());
+                (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
+            }
+            Values::Recorded(rows, column) => rows.bounds(*column),
+            Values::RecordedWhole(rows) => {
+                // A byte takes six at most (RFC 8259, 7).
+                let most =
+                    |(column, name): (usize, &String)| 6 * (name.len() + rows.bounds(column).1) + 6;
+                (
+                    2,
+                    2 + rows.names().iter().enumerate().map(most).sum::<usize>(),
+                )
+            }
+        }
     }
+}
+
+fn whole_recorded(rows: &RecordedRows, row: usize) -> String {
+    let entry = |(column, name): (usize, &String)| {
+        let value = rows.with(row as u64, column, |value| Value::String(value.to_owned()));
+        format!("{}:{value}", Value::from(name.as_str()))
+    };
+    let entries: Vec<String> = rows.names().iter().enumerate().map(entry).collect();
+    format!("{{{}}}", entries.join(","))
 }
 
 /// A file's rows, by column.
@@ -95,6 +171,32 @@ impl Rows {
         Ok(rows)
     }
 
+    /// What the lines of a recording say.
+    pub fn recorded(rows: &Arc<RecordedRows>) -> Rows {
+        let column = |(place, name): (usize, &String)| {
+            Arc::new(Column {
+                name: name.clone(),
+                values: Values::Recorded(Arc::clone(rows), place),
+            })
+        };
+        let columns: Vec<Arc<Column>> = rows.names().iter().enumerate().map(column).collect();
+        let defect = |place| {
+            let line = usize::try_from(rows.lacking(place)?).unwrap_or(usize::MAX);
+            let problem = "is missing";
+            Some(Defect { line, problem })
+        };
+        Rows {
+            file: rows.file().to_owned(),
+            defects: (0..columns.len()).map(defect).collect(),
+            columns,
+            whole: OnceLock::from(Arc::new(Column {
+                name: "row".to_owned(),
+                values: Values::RecordedWhole(Arc::clone(rows)),
+            })),
+            length: usize::try_from(rows.count()).unwrap_or(usize::MAX),
+        }
+    }
+
     /// Its path, as it was named.
     pub fn file(&self) -> &str {
         &self.file
@@ -123,14 +225,14 @@ impl Rows {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
                 let entry = |c: &Arc<Column>| {
-                    format!("{}:{}", Value::from(&*c.name), Value::from(c.value(row)))
+                    format!("{}:{}", Value::from(&*c.name), Value::from(&*c.value(row)))
                 };
                 let entries: Vec<String> = self.columns.iter().map(entry).collect();
                 format!("{{{}}}", entries.join(",")).into()
             };
             Arc::new(Column {
                 name: "row".to_owned(),
-                values: (0..self.length).map(row).collect(),
+                values: Values::Held((0..self.length).map(row).collect()),
             })
         })
     }
@@ -156,7 +258,7 @@ impl Rows {
                 .map(|(name, values)| {
                     Arc::new(Column {
                         name,
-                        values: values.into(),
+                        values: Values::Held(values.into()),
                     })
                 })
                 .collect(),
@@ -252,7 +354,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
             continue;
         }
         let bad = |problem: String| format!("{file}, line {}: {problem}", i + 1);
-        let row = object(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
+        let row = json_entries(line).map_err(|e| bad(format!("not a JSON object: {e}")))?;
         if row.is_empty() {
             return Err(bad("an object without a key".to_owned()));
         }
@@ -291,48 +393,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     rows.defects = defects;
     rows.whole = OnceLock::from(Arc::new(Column {
         name: "row".to_owned(),
-        values: whole.into(),
+        values: Values::Held(whole.into()),
     }));
     Ok(rows)
-}
-
-/// The entries of a line's object in order, doubled keys included. Values are text: a string's content, and anything
-/// else as it is written, for a parsed number would lose digits.
-fn object(line: &str) -> serde_json::Result<Vec<(String, String)>> {
-    // The deserializer's own errors name the column.
-    serde_json::from_str::<HashMap<String, IgnoredAny>>(line)?;
-    let mut entries = Vec::new();
-    // Behind the brace, or behind a comma.
-    let mut rest = line.trim_start().get(1..).unwrap_or_default().trim_start();
-    while !rest.is_empty() && !rest.starts_with('}') {
-        let (name, behind) = leading::<String>(rest)?;
-        // Behind the colon.
-        let typed = behind
-            .trim_start()
-            .get(1..)
-            .unwrap_or_default()
-            .trim_start();
-        let value = if typed.starts_with('"') {
-            let (value, behind) = leading::<String>(typed)?;
-            rest = behind;
-            value
-        } else {
-            let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
-            rest = behind;
-            typed[..typed.len() - behind.len()].to_owned()
-        };
-        entries.push((name, value));
-        rest = rest.trim_start().trim_start_matches(',').trim_start();
-    }
-    Ok(entries)
-}
-
-/// The JSON value that `text` begins with, and what follows it.
-fn leading<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter();
-    let value = match values.next() {
-        Some(value) => value?,
-        None => return Err(serde::de::Error::custom("a value is missing")),
-    };
-    Ok((value, &text[values.byte_offset()..]))
 }

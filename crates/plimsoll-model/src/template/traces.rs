@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::mixing::{GOLDEN_GAMMA, mix};
+use crate::mixing::{GOLDEN_GAMMA, mix};
 
 /// What the ids of a load's calls are made from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -310,7 +310,7 @@ fn grpc_call(
         return None;
     }
     let uses_rows = matches!(&given, GivenMessages::Json(text) if template::uses_rows(text));
-    if rows.is_some() && !uses_rows && !metadata.uses_rows {
+    if spec.rows.is_some() && !uses_rows && !metadata.uses_rows {
         problems.add(
             "rows",
             "neither a message nor metadata have a field of them: write {{row.NAME}} where a column belongs",

@@ -22,7 +22,9 @@ Example: 50 clients, each waiting for its answer, that post what a file of rows 
   plimsoll http https://localhost:8443/orders --ca certs/ca.crt --rows users.csv \\
       -d '{\"user\": \"{{row.user}}\", \"id\": {{seq}}}' -H 'authorization: $TOKEN' --clients 50 --duration 10s
 Example: server-sent events until [DONE]: the time to the first, and the gaps between them
-  plimsoll http http://localhost:8080/sse/20 --stream sse --stream-until '[DONE]' --connections 50 --rate 20/s --duration 10s"
+  plimsoll http http://localhost:8080/sse/20 --stream sse --stream-until '[DONE]' --connections 50 --rate 20/s --duration 10s
+Example: the GET requests of an access log, at its times, twice as fast; at most 100 are in flight at once
+  plimsoll http http://localhost:8080 --replay access.log --filter method=GET --speed 2x --connections 200 --max-in-flight 100"
 )]
 pub struct HttpFlags {
     #[command(flatten)]

@@ -28,7 +28,9 @@ mod missing;
 mod multiplexed;
 mod names;
 mod needle;
+mod paths;
 mod payload;
+mod replayed;
 mod request;
 mod resolve;
 mod script;
@@ -55,8 +57,9 @@ pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, Scheme};
 pub(crate) use names::check_name;
+pub(crate) use paths::{fits_a_path, not_a_path};
 pub use request::HttpRequest;
-pub(crate) use resolve::{check_host, fits_a_path, not_a_path, path_of_call};
+pub(crate) use resolve::{check_host, path_of_call};
 pub use script::FrameScripts;
 pub use section::{
     ConversationSpec, ExpectedValues, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,

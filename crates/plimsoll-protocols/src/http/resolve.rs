@@ -11,7 +11,7 @@ use plimsoll_model::spec::{
     DEFAULT_DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems,
     Schemes, Section, Spec, Surroundings, is_visible, keys_of, path_of,
 };
-use plimsoll_model::template::{self, Part, Rows, Source, Template};
+use plimsoll_model::template::{self, Template};
 use plimsoll_model::units::{Period, Size};
 
 use super::answers::{http_socket, http_stream, http_tokenizer};
@@ -25,7 +25,9 @@ use super::limits::{
     required_headers,
 };
 use super::names::HEADER_NAMES;
-use super::payload::{BodySource, Payload, Texts, escaped, has_message, payload, text_payload};
+use super::paths::check_path;
+use super::payload::{BodySource, Payload, Texts, escaped, payload, text_payload};
+use super::replayed;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
 use crate::http2::max_head;
@@ -177,16 +179,13 @@ fn http_call(
     let mut metadata = problems.metadata(&HEADER_NAMES, &call.headers, given, surroundings);
     problems.traceparent(&HEADER_NAMES, spec, &mut metadata);
     let mut slots = 0;
-    let path = path_of_call(
-        problems,
-        HttpSpec::SCHEMES.section,
-        spec,
-        call.path.as_deref(),
-        surroundings,
-    );
+    let section = HttpSpec::SCHEMES.section;
+    let path = path_of_call(problems, section, spec, call.path.as_deref(), surroundings);
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
+    let method = http_method(problems, call);
+    let path = replayed::path(problems, spec, (call, &method), rows.as_ref(), path);
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, rows.as_ref());
         let template = problems.keep("call.http.path", template)?;
@@ -207,7 +206,6 @@ fn http_call(
     };
     let mut payload = payload(problems, source, &mut texts);
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
-    let method = http_method(problems, call);
     let expect = expected(problems, call, &method);
     refuse_fields(problems, call);
     let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
@@ -216,7 +214,7 @@ fn http_call(
     check_stream_duration(problems, spec, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
-    if rows.is_some() && !uses_rows {
+    if spec.rows.is_some() && !uses_rows {
         problems.add(
             "rows",
             "neither path, headers nor body have a field of them: write {{row.NAME}} where a column belongs",
@@ -437,61 +435,6 @@ fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(Stri
         headers.push(("content-type".to_owned(), kind.to_owned()));
     }
     headers
-}
-
-/// It can stand in a path (RFC 9112, 3.2.1).
-pub(crate) fn fits_a_path(text: &str) -> bool {
-    is_visible(text) && !text.contains('#')
-}
-
-/// Says what to write in place of `text`.
-pub(crate) fn not_a_path(text: &str) -> String {
-    let text = redaction::masked(text);
-    let mut encoded = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'#' | 0..=b' ' | 0x7f.. => encoded.push_str(&format!("%{byte:02X}")),
-            byte => encoded.push(byte.into()),
-        }
-    }
-    match &*encoded {
-        same if same == text => format!("`{text}` is not a path: begin with `/`"),
-        _ => format!("`{text}` is not a path: write `{encoded}`, percent-encoded"),
-    }
-}
-
-/// Whether every call has a path that a request line can carry.
-fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
-    if has_message(template) {
-        return Err("{{message}}: a request has one path".to_owned());
-    }
-    for (nth, part) in template.parts().iter().enumerate() {
-        match part {
-            Part::Text(text) => {
-                let begins = nth > 0 || text.starts_with('/');
-                if !begins || !fits_a_path(text) {
-                    return Err(not_a_path(text));
-                }
-            }
-            Part::Field(field) => {
-                if nth == 0 {
-                    return Err(not_a_path("{{…}}"));
-                }
-                let Source::Row(column) = &field.source else {
-                    continue;
-                };
-                let bad = |value: &&str| !fits_a_path(value);
-                if let Some(value) = column.values().find(bad) {
-                    let file = rows.map_or("rows", Rows::file);
-                    return Err(format!(
-                        "{file}, column {:?}: {value:?} can't stand in a path: write it percent-encoded",
-                        column.name
-                    ));
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -316,7 +316,7 @@ impl SessionSection {
         if matches!(given, Given::Lost) {
             return (None, RequestFields::default());
         }
-        if rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
+        if spec.rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
             problems.add(
                 "rows",
                 "neither the query nor a header has a field of them: write {{row.NAME}} where a column belongs",

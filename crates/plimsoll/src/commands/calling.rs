@@ -103,14 +103,17 @@ fn default_load_help(entry: &Entry) -> String {
         format!("Without --for and --duration: connections are held for {time}.")
     } else {
         format!(
-            "Without --rate, --clients, --calls and --duration: {DEFAULT_CLIENTS} clients call for {time} (closed loop)."
+            "Without --rate, --replay, --clients, --calls and --duration: {DEFAULT_CLIENTS} clients call for {time} (closed loop)."
         )
     }
 }
 
 /// Whether something says how many calls there are, or for how long.
 fn is_given(load: &LoadSpec) -> bool {
-    let is_paced = load.rate.is_some() || load.steps.is_some() || load.clients.is_some();
+    let is_paced = load.rate.is_some()
+        || load.steps.is_some()
+        || load.clients.is_some()
+        || load.recording_key().is_some();
     is_paced || load.duration.is_some() || load.calls.is_some()
 }
 

@@ -14,6 +14,7 @@ use clap::Args;
 use plimsoll_engine::worker::Established;
 use plimsoll_engine::{Clock, Place};
 use plimsoll_model::plan::{Shard, Watch};
+use plimsoll_model::recording::Recording;
 
 use crate::failure::{Exit, Failure};
 use crate::planning;
@@ -107,6 +108,9 @@ fn carry(arguments: &Arguments, process: &Process) -> Result<End, Failure> {
         messages(&event, |message| send(&message));
     })
     .map_err(|e| protocols::could_not_begin(e, &plan))?;
+    if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::lost) {
+        return Err(Failure::error(lost));
+    }
     Ok(End::of(finished))
 }
 

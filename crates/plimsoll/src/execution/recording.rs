@@ -40,6 +40,10 @@ impl<'a> Recording<'a> {
             RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
         header.processes = Some(spread.processes).filter(|&n| n > 1);
         header.notes.clone_from(&spread.notes);
+        let replayed = plan.load.recording.iter();
+        header
+            .notes
+            .extend(replayed.flat_map(|arrivals| arrivals.notes()));
         if never_began(dir) {
             // So that the same command can be given again.
             discard(dir, true);

@@ -142,6 +142,7 @@ const PAGES: &[Page] = &[
     },
     page("docs/faq.md", &[]),
     page("docs/traces.md", SECONDS),
+    page("docs/arrivals.md", SECONDS),
     page("docs/cookbook.md", SECONDS),
 ];
 
@@ -514,4 +515,5 @@ followed! {
     the_faq: "docs/faq.md",
     the_cookbook: "docs/cookbook.md",
     traces: "docs/traces.md",
+    arrivals: "docs/arrivals.md",
 }

@@ -376,3 +376,31 @@ fn started(place: &Place, run: u32, n: usize) -> Vec<i32> {
 fn is_there(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
+
+/// Each process reads the log by itself, and together they make each of its calls once.
+#[test]
+fn replayed_log_is_divided_over_processes() {
+    let place = Place::new();
+    let server = place.serve(&["http"]);
+    let line = |n: u64| {
+        let second = n / 100;
+        format!(
+            "::1 - - [28/Nov/2026:14:00:0{second} +0000] \"GET /bytes/{n}B HTTP/1.1\" 200 1 \"-\" \"-\"\n"
+        )
+    };
+    let log: String = (0..300).map(line).collect();
+    fs::write(place.path("access.log"), &log).unwrap();
+    let url = server.plaintext().replace("grpc:", "http:");
+    let mut arguments = vec!["http", &url, "--replay", "access.log", "--speed", "3x"];
+    arguments.extend(["--processes", "2", "--connections", "4", "-q"]);
+    place.expect(0, &[&arguments[..], &["--out", "run"]].concat());
+    all_ok(&place.run_json("run"), 300);
+    // A file that grew since is refused by the plan that was saved.
+    let mut grown = log;
+    grown.push_str(&line(300));
+    fs::write(place.path("access.log"), grown).unwrap();
+    let again = place.run(&["run", "run/plan.toml", "--out", "again", "-q"]);
+    let said = stderr_of(&again);
+    assert_eq!(again.status.code(), Some(2), "{said}");
+    assert!(said.contains("has changed"), "{said}");
+}

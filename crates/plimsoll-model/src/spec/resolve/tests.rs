@@ -114,6 +114,7 @@ fn the_defaults_are_those_documented() {
             turns: None,
             count_bytes: false,
             last_core: false,
+            ..Load::default()
         }
     );
     assert_eq!(

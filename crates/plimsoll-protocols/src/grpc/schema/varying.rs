@@ -408,7 +408,7 @@ impl<'a> Varied<'a> {
         let mut encoded = Vec::new();
         let mut ends = Vec::new();
         for (row, text) in column.values().enumerate() {
-            let bytes = encode(value(text)).map_err(|e| {
+            let bytes = encode(value(&text)).map_err(|e| {
                 let (file, row) = (self.rows.map_or("", Rows::file), row + 1);
                 SchemaError::Row(format!("{file}, row {row}, column {:?}: {e}", column.name))
             })?;

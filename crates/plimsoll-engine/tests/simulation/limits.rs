@@ -1,0 +1,116 @@
+//! Limits of calls in flight, and recorded arrivals, by arithmetic.
+
+use plimsoll_model::Count;
+use plimsoll_model::plan::{InFlightLimit, WhenFull};
+use plimsoll_model::recording::{Recording, RecordingRequest};
+
+use super::*;
+
+/// A call a millisecond for two seconds, each answered after 5.1 ms, and four of them may be in flight.
+fn limited(when_full: WhenFull) -> Load {
+    Load {
+        deadline: None,
+        in_flight_limit: Some(InFlightLimit {
+            calls: 4,
+            when_full,
+        }),
+        ..load(Arrivals::Open(Spacing::Constant), 1000.0, 4)
+    }
+}
+
+fn reached_ms(record: &StageRecord) -> f64 {
+    record.measures.of(Count::LimitReached) as f64 / 1e6
+}
+
+/// Calls 0 to 3 are sent, 4 and 5 find four in flight; the first of those ends at 5.1 ms, and so six by six. In each six
+/// milliseconds four are in flight for 2.1 ms and three times for 0.1 ms.
+#[test]
+fn calls_beyond_limit_are_shed() {
+    let record = simulate(limited(WhenFull::Shed), Weather::calm(1), echo(5));
+    accounted(&record);
+    assert_eq!(record.due, 2_000);
+    assert_eq!(
+        (record.ok(), record.outcomes.of(Outcome::NotSent)),
+        (1_334, 666)
+    );
+    let reached = reached_ms(&record);
+    assert!((795.0..820.0).contains(&reached), "{reached} ms");
+    assert!(micros(&record.response, 1.0) < 5_200.0);
+    assert_eq!(record.measures.of(Count::LimitWaits), 0);
+}
+
+/// Four calls in 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others, four by four.
+#[test]
+fn calls_beyond_limit_wait_in_order() {
+    let record = simulate(limited(WhenFull::Wait), Weather::calm(1), echo(5));
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (2_000, 2_000));
+    assert_eq!(record.measures.of(Count::LimitWaits), 1_996);
+    assert_eq!(
+        (record.waited_for_stream, record.waited_for_connection),
+        (0, 0)
+    );
+    let reached = reached_ms(&record);
+    assert!((1_990.0..1_997.1).contains(&reached), "{reached} ms");
+    let longest = micros(&record.response, 1.0) / 1e3;
+    let expected = 499.0 * 5.1 + 3.0 + 5.1 - 1_999.0;
+    assert!(
+        (longest - expected).abs() < 30.0,
+        "{longest} ms, {expected} ms expected"
+    );
+    assert!(micros(&record.service, 1.0) < 5_200.0);
+}
+
+#[test]
+fn limit_counts_connections_made_for_calls() {
+    let load = Load {
+        reuse: Reuse::Never,
+        ..limited(WhenFull::Shed)
+    };
+    let record = simulate(load, Weather::calm(1), echo(5));
+    accounted(&record);
+    let shed = record.outcomes.of(Outcome::NotSent);
+    assert_eq!(record.ok() + shed, 2_000);
+    // A call and its connection take longer than a call.
+    assert!(record.ok() > 0 && shed > 666, "{shed}");
+}
+
+#[test]
+fn limit_that_is_not_reached_changes_nothing() {
+    let mut high = limited(WhenFull::Shed);
+    high.in_flight_limit = Some(InFlightLimit {
+        calls: 7,
+        when_full: WhenFull::Shed,
+    });
+    let record = simulate(high, Weather::calm(1), echo(5));
+    assert_eq!((record.ok(), record.due), (2_000, 2_000));
+    assert_eq!(reached_ms(&record), 0.0);
+}
+
+/// Bursts of ten at once, every 100 ms, for two rounds of a second.
+#[test]
+fn recorded_calls_leave_at_their_times() {
+    let times: String = (0..100).map(|n| format!("0.{}\n", n / 10)).collect();
+    let request = RecordingRequest {
+        file: "times.txt".into(),
+        format: None,
+        time_column: None,
+        speed: 1.0,
+        window: None,
+        filters: Vec::new(),
+        sample: None,
+        seed: 1,
+    };
+    let recording = Recording::read(&request, Box::new(times.as_bytes())).unwrap();
+    let mut load = load(Arrivals::Open(Spacing::Recorded), 0.0, 4);
+    load.stages = vec![Stage::measured(
+        "replay",
+        Duration::from_nanos(2 * recording.end()),
+        0.0,
+    )];
+    (load.recording, load.repeats) = (Some(recording), true);
+    let record = simulate(load, Weather::calm(1), echo(5));
+    accounted(&record);
+    assert_eq!((record.due, record.ok()), (200, 200));
+    assert!(micros(&record.lag, 1.0) < 1.0);
+}

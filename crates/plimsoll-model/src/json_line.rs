@@ -1,0 +1,47 @@
+//! A line that is a JSON object.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The entries of a line's object in order, doubled keys included. Values are text: a string's content, and anything
+/// else as it is written, for a parsed number would lose digits.
+pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String)>> {
+    // The deserializer's own errors name the column.
+    serde_json::from_str::<HashMap<String, IgnoredAny>>(line)?;
+    let mut entries = Vec::new();
+    // Behind the brace, or behind a comma.
+    let mut rest = line.trim_start().get(1..).unwrap_or_default().trim_start();
+    while !rest.is_empty() && !rest.starts_with('}') {
+        let (name, behind) = leading::<String>(rest)?;
+        // Behind the colon.
+        let typed = behind
+            .trim_start()
+            .get(1..)
+            .unwrap_or_default()
+            .trim_start();
+        let value = if typed.starts_with('"') {
+            let (value, behind) = leading::<String>(typed)?;
+            rest = behind;
+            value
+        } else {
+            let (IgnoredAny, behind) = leading::<IgnoredAny>(typed)?;
+            rest = behind;
+            typed[..typed.len() - behind.len()].to_owned()
+        };
+        entries.push((name, value));
+        rest = rest.trim_start().trim_start_matches(',').trim_start();
+    }
+    Ok(entries)
+}
+
+/// The JSON value that `text` begins with, and what follows it.
+fn leading<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter();
+    let value = match values.next() {
+        Some(value) => value?,
+        None => return Err(serde::de::Error::custom("a value is missing")),
+    };
+    Ok((value, &text[values.byte_offset()..]))
+}

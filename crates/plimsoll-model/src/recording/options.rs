@@ -1,0 +1,249 @@
+//! What is replayed of a file: a window of its time, and lines with certain values.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::civil::Time;
+
+use super::stamps::date;
+use crate::units::Period;
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// A part of the recorded time: `14:00..14:10`, `10m..20m` from the beginning, or between two dates. One end may be
+/// missing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    text: String,
+    from: Option<End>,
+    to: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    /// A time of day by the clock of the file, nanoseconds since midnight.
+    OfDay(i64),
+    /// Nanoseconds since 1970.
+    At(i64),
+    /// Nanoseconds since the beginning.
+    After(i64),
+}
+
+impl FromStr for Window {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Window, String> {
+        let bad = || {
+            format!(
+                "`{text}` is not a window: write 14:00..14:10, 10m..20m (from the beginning) or two dates with .. between them"
+            )
+        };
+        let (from, to) = text.split_once("..").ok_or_else(bad)?;
+        let end = |text: &str| match text.trim() {
+            "" => Ok(None),
+            text => end(text).map(Some).ok_or_else(bad),
+        };
+        let (from, to) = (end(from)?, end(to)?);
+        if from.is_none() && to.is_none() {
+            return Err(bad());
+        }
+        Ok(Window {
+            text: text.to_owned(),
+            from,
+            to,
+        })
+    }
+}
+
+fn end(text: &str) -> Option<End> {
+    if let Ok(period) = text.parse::<Period>() {
+        return i64::try_from(period.0.as_nanos()).ok().map(End::After);
+    }
+    if let Some(stamp) = date(text) {
+        return Some(End::At(stamp.ns));
+    }
+    // jiff wants all digits.
+    let padded = match text.find(':') {
+        Some(1) => format!("0{text}"),
+        _ => text.to_owned(),
+    };
+    let time = padded.parse::<Time>().ok().filter(|_| text.contains(':'))?;
+    let midnight = Time::midnight();
+    let since = time.duration_since(midnight);
+    i64::try_from(since.as_nanos()).ok().map(End::OfDay)
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Window {
+    /// The first and the last moment, as nanoseconds in the file's own times; `first`: of its first line, whose clock was
+    /// ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
+    ///
+    /// # Errors
+    /// Where it is none.
+    pub(super) fn bounds(
+        &self,
+        first: i64,
+        ahead_s: Option<i32>,
+    ) -> Result<(Option<i64>, Option<i64>), String> {
+        let place = |end: End, earliest: i64| match (end, ahead_s) {
+            (End::After(ns), _) => Ok(if ahead_s.is_some() {
+                first.saturating_add(ns)
+            } else {
+                ns
+            }),
+            (_, None) => Err(format!(
+                "`{self}`: the file's times are seconds from its beginning: write 10m..20m or the like"
+            )),
+            (End::At(ns), _) => Ok(ns),
+            (End::OfDay(ns), Some(ahead_s)) => {
+                let ahead = i64::from(ahead_s) * 1_000_000_000;
+                let midnight = (earliest + ahead).div_euclid(DAY_NS) * DAY_NS - ahead;
+                let at = midnight + ns;
+                Ok(if at < earliest { at + DAY_NS } else { at })
+            }
+        };
+        // A window that begins before the first line does so on its day.
+        let morning = match ahead_s {
+            Some(ahead_s) => {
+                let ahead = i64::from(ahead_s) * 1_000_000_000;
+                (first + ahead).div_euclid(DAY_NS) * DAY_NS - ahead
+            }
+            None => first,
+        };
+        let from = self.from.map(|end| place(end, morning)).transpose()?;
+        let to = self
+            .to
+            .map(|end| place(end, from.unwrap_or(first)))
+            .transpose()?;
+        match (from, to) {
+            // A log that begins at night has its morning on the next day.
+            (Some(from), Some(to)) if to <= first && matches!(self.from, Some(End::OfDay(_))) => {
+                Ok((Some(from + DAY_NS), Some(to + DAY_NS)))
+            }
+            (Some(from), Some(to)) if to <= from => Err(format!("`{self}` ends before it begins")),
+            both => Ok(both),
+        }
+    }
+}
+
+/// What a line's column has to be: `method=GET`, `path=/api/*`, `status!=5*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    pub(super) column: String,
+    pattern: String,
+    is_wanted: bool,
+}
+
+impl FromStr for Filter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Filter, String> {
+        let parts = match text.split_once("!=") {
+            Some((column, pattern)) => Some((column, pattern, false)),
+            None => text
+                .split_once('=')
+                .map(|(column, pattern)| (column, pattern, true)),
+        };
+        match parts {
+            Some((column, pattern, is_wanted)) if !column.trim().is_empty() => Ok(Filter {
+                column: column.trim().to_owned(),
+                pattern: pattern.trim().to_owned(),
+                is_wanted,
+            }),
+            _ => Err(format!(
+                "`{text}` is not a filter: write COLUMN=VALUE or COLUMN!=VALUE, such as method=GET or path=/api/*"
+            )),
+        }
+    }
+}
+
+impl Filter {
+    /// Whether a line with this value is replayed.
+    pub(super) fn takes(&self, value: &str) -> bool {
+        matches(&self.pattern, value) == self.is_wanted
+    }
+}
+
+/// Whether `text` is what `pattern` says, in which `*` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else {
+        return false;
+    };
+    let Some(last) = parts.next_back() else {
+        return rest.is_empty();
+    };
+    for part in parts {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_patterns_match_whole_values() {
+        for (pattern, text, expected) in [
+            ("GET", "GET", true),
+            ("GET", "GETS", false),
+            ("/api/*", "/api/v1", true),
+            ("/api/*", "/ap", false),
+            ("*.js", "/x.js", true),
+            ("*.js", "/x.jsx", false),
+            ("/a*b*c", "/a-b-b-c", true),
+            ("/a*b*c", "/a-c", false),
+            ("a*a", "a", false),
+            ("*", "", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+        let unless: Filter = "status!=5*".parse().unwrap();
+        assert!(unless.takes("200") && !unless.takes("503"));
+        assert!("=x".parse::<Filter>().is_err() && "x".parse::<Filter>().is_err());
+    }
+
+    #[test]
+    fn windows_are_placed_on_the_day_of_the_file() {
+        // 2000-10-10T13:55:36-07:00
+        let first = 971_211_336_000_000_000;
+        let bounds = |text: &str| text.parse::<Window>().unwrap().bounds(first, Some(-25_200));
+        let minutes = |n: i64| n * 60_000_000_000;
+        let two = first + minutes(4) + 24_000_000_000;
+        assert_eq!(
+            bounds("14:00..14:10"),
+            Ok((Some(two), Some(two + minutes(10))))
+        );
+        assert_eq!(bounds("14:00.."), Ok((Some(two), None)));
+        assert_eq!(
+            bounds("23:00..1:00"),
+            Ok((Some(two + minutes(540)), Some(two + minutes(660))))
+        );
+        assert_eq!(
+            bounds("10m..20m"),
+            Ok((Some(first + minutes(10)), Some(first + minutes(20))))
+        );
+        assert_eq!(bounds("..2000-10-10T21:00:00Z"), Ok((None, Some(two))));
+        let tomorrow = two + minutes(24 * 60 - 120);
+        assert_eq!(
+            bounds("12:00..13:00"),
+            Ok((Some(tomorrow), Some(tomorrow + minutes(60))))
+        );
+        assert!(bounds("20m..10m").is_err());
+        for wrong in ["", "..", "14:00", "a..b", "14..15", "25:00..26:00"] {
+            assert!(wrong.parse::<Window>().is_err(), "{wrong}");
+        }
+        let offsets: Window = "14:00..14:10".parse().unwrap();
+        assert!(offsets.bounds(0, None).is_err());
+    }
+}

@@ -1,0 +1,406 @@
+//! From a file's lines to arrivals: sorted, chosen, and counted from the load's start.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use flate2::Crc;
+
+use super::lines::Lines;
+use super::spool::SpoolWriter;
+use super::stamps::Stamp;
+use super::{
+    Inner, LeftOut, ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingRequest,
+};
+use crate::mixing::mix_text;
+
+/// A line that is older by more than this than one before it is refused. Nanoseconds.
+const MAX_DISORDER_NS: i64 = 60_000_000_000;
+/// Lines that are kept to be sorted, at most.
+const MAX_SORTED_LINES: usize = 1 << 18;
+/// Unreadable lines that are named.
+const MAX_NAMED_LINES: usize = 5;
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A line that waits to be sorted.
+struct Waiting {
+    stamp: Stamp,
+    line: u64,
+    values: Vec<String>,
+}
+
+impl Waiting {
+    fn key(&self) -> (i64, u64) {
+        (self.stamp.ns, self.line)
+    }
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Waiting) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Waiting {}
+
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Waiting {
+    fn cmp(&self, other: &Waiting) -> Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Recording {
+    /// Reads the file that `request` names, which is `from`.
+    ///
+    /// # Errors
+    /// When it can't be read, or is not what it is said to be.
+    pub fn read(
+        request: &RecordingRequest,
+        from: Box<dyn BufRead + '_>,
+    ) -> Result<Recording, String> {
+        let file = request.file.display().to_string();
+        let bad = |problem: String| format!("{file}: {problem}");
+        let lines =
+            Lines::new(from, request.format, request.time_column.as_deref()).map_err(bad)?;
+        let format = lines.format();
+        let mut reading = Reading::new(request, lines);
+        reading.read_all().map_err(bad)?;
+        reading.finish(file.clone(), format).map_err(bad)
+    }
+}
+
+struct Reading<'a> {
+    request: &'a RecordingRequest,
+    lines: Lines<'a>,
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    newest: i64,
+    first: Option<Stamp>,
+    /// The columns that filters look at.
+    filtered: Vec<usize>,
+    client: Option<usize>,
+    /// The recorded time that is replayed, by the file's own clock.
+    bounds: (Option<i64>, Option<i64>),
+    /// The stamp of the line that was written last.
+    last: Option<i64>,
+    /// The moment, by the file's own clock, that is the load's start.
+    start: Option<i64>,
+    /// Arrivals of one whole second, which are spread over it: its beginning, and how many.
+    second: Option<(i64, u64)>,
+    out: Writer,
+    left_out: LeftOut,
+}
+
+/// What is kept.
+#[derive(Default)]
+struct Writer {
+    times: SpoolWriter,
+    values: SpoolWriter,
+    blocks: Vec<u64>,
+    bounds: Vec<(usize, usize)>,
+    count: u64,
+    rows: u64,
+    first_at: u64,
+    last_at: u64,
+    checksum: Crc,
+}
+
+impl<'a> Reading<'a> {
+    fn new(request: &'a RecordingRequest, lines: Lines<'a>) -> Reading<'a> {
+        Reading {
+            request,
+            lines,
+            waiting: BinaryHeap::new(),
+            newest: i64::MIN,
+            first: None,
+            filtered: Vec::new(),
+            client: None,
+            bounds: (None, None),
+            last: None,
+            start: None,
+            second: None,
+            out: Writer::default(),
+            left_out: LeftOut::default(),
+        }
+    }
+
+    fn read_all(&mut self) -> Result<(), String> {
+        while let Some((line, row)) = self.lines.next()? {
+            let kind = self.first.map(|first| first.is_clock);
+            let (stamp, values) = match row {
+                Ok((stamp, _)) if kind.is_some_and(|kind| kind != stamp.is_clock) => {
+                    self.cannot_read(line, "its time is of another kind than the first line's");
+                    continue;
+                }
+                Ok(row) => row,
+                Err(why) => {
+                    self.cannot_read(line, why);
+                    continue;
+                }
+            };
+            if self.first.is_none() {
+                self.begin(stamp)?;
+            }
+            self.left_out.sorted += u64::from(stamp.ns < self.newest);
+            self.newest = self.newest.max(stamp.ns);
+            self.waiting.push(Reverse(Waiting {
+                stamp,
+                line,
+                values,
+            }));
+            while let Some(Reverse(oldest)) = self.waiting.peek()
+                && (self.newest - oldest.stamp.ns > MAX_DISORDER_NS
+                    || self.waiting.len() > MAX_SORTED_LINES)
+            {
+                self.take_oldest()?;
+            }
+        }
+        while !self.waiting.is_empty() {
+            self.take_oldest()?;
+        }
+        self.end_second()
+    }
+
+    fn cannot_read(&mut self, line: u64, why: &'static str) {
+        let left_out = &mut self.left_out;
+        left_out.unreadable += 1;
+        if left_out.first_unreadable.len() < MAX_NAMED_LINES {
+            left_out.first_unreadable.push((line, why));
+        }
+    }
+
+    /// Looks at the first line: its columns, and where its time lies.
+    fn begin(&mut self, stamp: Stamp) -> Result<(), String> {
+        let names = self.lines.names();
+        let place = |wanted: &str| names.iter().position(|name| name == wanted);
+        for filter in &self.request.filters {
+            let place = place(&filter.column).ok_or_else(|| {
+                format!(
+                    "a filter wants `{}`, and it has {}",
+                    filter.column,
+                    columns(names)
+                )
+            })?;
+            self.filtered.push(place);
+        }
+        self.client = ["client", "user"].into_iter().find_map(place);
+        if let Some(window) = &self.request.window {
+            let ahead = stamp.is_clock.then_some(stamp.ahead_s);
+            self.bounds = window.bounds(stamp.ns, ahead)?;
+        }
+        self.out.bounds = vec![(usize::MAX, 0); names.len()];
+        self.first = Some(stamp);
+        Ok(())
+    }
+
+    fn take_oldest(&mut self) -> Result<(), String> {
+        let Some(Reverse(oldest)) = self.waiting.pop() else {
+            return Ok(());
+        };
+        let ns = oldest.stamp.ns;
+        if let Some(last) = self.last
+            && ns < last
+        {
+            return Err(format!(
+                "line {} is older than lines before it by more than can be sorted (60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
+                oldest.line
+            ));
+        }
+        self.last = Some(ns);
+        let (from, to) = self.bounds;
+        if from.is_some_and(|from| ns < from)
+            || to.is_some_and(|to| ns >= to)
+            || !self.is_wanted(&oldest)
+        {
+            self.left_out.not_wanted += 1;
+            return Ok(());
+        }
+        if !oldest.stamp.is_whole_second {
+            self.end_second()?;
+            self.write_time(ns)?;
+        } else if let Some((second, count)) = &mut self.second
+            && *second == ns
+        {
+            *count += 1;
+        } else {
+            self.end_second()?;
+            self.second = Some((ns, 1));
+        }
+        if !oldest.values.is_empty() {
+            self.out.row(&oldest.values)?;
+        }
+        Ok(())
+    }
+
+    fn is_wanted(&self, line: &Waiting) -> bool {
+        let value = |place: usize| line.values.get(place).map_or("", String::as_str);
+        let mut filters = self.request.filters.iter().zip(&self.filtered);
+        if !filters.all(|(filter, place)| filter.takes(value(*place))) {
+            return false;
+        }
+        let Some(share) = self.request.sample else {
+            return true;
+        };
+        let drawn = match self.client {
+            Some(place) => mix_text(self.request.seed, value(place)),
+            None => mix_text(self.request.seed, &line.line.to_string()),
+        };
+        // 53 bits in [0, 1).
+        ((drawn >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < share
+    }
+
+    /// Stamps of whole seconds say when in their second lines are: nothing. They are spread over it evenly.
+    fn end_second(&mut self) -> Result<(), String> {
+        let Some((second, count)) = self.second.take() else {
+            return Ok(());
+        };
+        for n in 0..count {
+            let part = i128::from(n) * i128::from(SECOND_NS) / i128::from(count);
+            self.write_time(second + part as i64)?;
+        }
+        Ok(())
+    }
+
+    fn write_time(&mut self, ns: i64) -> Result<(), String> {
+        let is_clock = self.first.is_some_and(|first| first.is_clock);
+        // Without a window a clock begins with the first arrival; offsets are from the beginning as they are.
+        let begin = self.bounds.0.unwrap_or(if is_clock { ns } else { 0 });
+        let start = *self.start.get_or_insert(begin);
+        let at = scaled(ns.saturating_sub(start), self.request.speed);
+        self.out.time(at)
+    }
+
+    fn finish(self, file: String, format: RecordingFormat) -> Result<Recording, String> {
+        let out = self.out;
+        let left_out = self.left_out;
+        if out.count == 0 {
+            let first = left_out.first_unreadable.first();
+            return Err(match first {
+                _ if left_out.not_wanted > 0 => {
+                    format!(
+                        "none of its {} lines is in the window, and as the filters and the sample demand",
+                        left_out.not_wanted
+                    )
+                }
+                Some((line, why)) => format!(
+                    "no line can be read as {} (line {line}: {why})",
+                    format.name()
+                ),
+                None => "it has no lines".to_owned(),
+            });
+        }
+        if left_out.unreadable > out.count + left_out.not_wanted {
+            let (line, why) = left_out
+                .first_unreadable
+                .first()
+                .copied()
+                .unwrap_or_default();
+            return Err(format!(
+                "{} lines can't be read as {}, more than can (line {line}: {why}): name another format (load.replay_format), or repair the file",
+                left_out.unreadable,
+                format.name()
+            ));
+        }
+        let end = match (self.bounds.1, self.start) {
+            (Some(to), Some(start)) => scaled(to.saturating_sub(start), self.request.speed),
+            _ => out.last_at.saturating_add(out.mean_gap()),
+        };
+        let (names, lacking) = (self.lines.names().to_vec(), self.lines.lacking().to_vec());
+        let spooled = |e: std::io::Error| cannot_spool(&e);
+        let mut blocks = out.blocks;
+        blocks.push(out.values.length());
+        let rows = RecordedRows {
+            id: RecordedRows::new_id(),
+            file: file.clone(),
+            lacking,
+            bounds: out.bounds,
+            count: out.rows,
+            values: out.values.finish().map_err(spooled)?,
+            blocks,
+            is_lost: AtomicBool::new(false),
+            names,
+        };
+        Ok(Recording {
+            inner: Arc::new(Inner {
+                file,
+                format,
+                count: out.count,
+                end: end.max(out.last_at.saturating_add(1)),
+                times: out.times.finish().map_err(spooled)?,
+                rows: (rows.count > 0).then(|| Arc::new(rows)),
+                checksum: out.checksum.sum(),
+                left_out,
+                is_lost: AtomicBool::new(false),
+            }),
+        })
+    }
+}
+
+/// So much faster.
+fn scaled(ns: i64, speed: f64) -> u64 {
+    let ns = u64::try_from(ns).unwrap_or(0);
+    if speed == 1.0 {
+        ns
+    } else {
+        (ns as f64 / speed).round() as u64
+    }
+}
+
+fn columns(names: &[String]) -> String {
+    if names.is_empty() {
+        "no columns".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn cannot_spool(error: &std::io::Error) -> String {
+    format!("what is read of it can't be kept in the temporary folder (TMPDIR): {error}")
+}
+
+impl Writer {
+    fn time(&mut self, at: u64) -> Result<(), String> {
+        if self.count == 0 {
+            self.first_at = at;
+        }
+        self.last_at = at;
+        self.count += 1;
+        let bytes = at.to_le_bytes();
+        self.checksum.update(&bytes);
+        self.times.write(&bytes).map_err(|e| cannot_spool(&e))
+    }
+
+    fn row(&mut self, values: &[String]) -> Result<(), String> {
+        if self.rows.is_multiple_of(ROWS_PER_BLOCK) {
+            self.blocks.push(self.values.length());
+        }
+        self.rows += 1;
+        for (value, (least, most)) in values.iter().zip(&mut self.bounds) {
+            (*least, *most) = ((*least).min(value.len()), (*most).max(value.len()));
+            // A line has at most a mebibyte.
+            let length = u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes();
+            for bytes in [&length[..], value.as_bytes()] {
+                self.checksum.update(bytes);
+                self.values.write(bytes).map_err(|e| cannot_spool(&e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds from one arrival to the next; a second where there is no next.
+    fn mean_gap(&self) -> u64 {
+        let span = self.last_at - self.first_at;
+        if span == 0 {
+            SECOND_NS as u64
+        } else {
+            (span / (self.count - 1)).max(1)
+        }
+    }
+}

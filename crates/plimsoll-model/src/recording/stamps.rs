@@ -1,0 +1,225 @@
+//! Time stamps as logs and traces write them.
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+
+/// Numbers from here on are times since 1970, in seconds; smaller ones are offsets from the beginning.
+const MIN_UNIX_SECONDS: u64 = 100_000_000;
+
+/// A line's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    /// Nanoseconds, since 1970 or since the beginning.
+    pub(super) ns: i64,
+    /// It is a time of day, not an offset from the beginning.
+    pub(super) is_clock: bool,
+    /// It is a date that has no fraction of a second.
+    pub(super) is_whole_second: bool,
+    /// How far the clock was ahead of UTC. Seconds.
+    pub(super) ahead_s: i32,
+}
+
+/// Reads a number or a date. Plain numbers below 100,000,000 are offsets in units of `offset_unit_ns` nanoseconds; larger
+/// ones count seconds, milliseconds, microseconds or nanoseconds since 1970, by their size.
+pub(super) fn stamp(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
+    let text = text.trim();
+    number(text, offset_unit_ns)
+        .or_else(|| date(text))
+        .or_else(|| clf(text))
+}
+
+fn number(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(fraction) {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let is_clock = whole >= MIN_UNIX_SECONDS && offset_unit_ns == 1_000_000_000;
+    let unit_ns: i64 = match whole {
+        _ if !is_clock => offset_unit_ns,
+        ..100_000_000_000 => 1_000_000_000,
+        ..100_000_000_000_000 => 1_000_000,
+        ..100_000_000_000_000_000 => 1_000,
+        _ => 1,
+    };
+    let mut scale = unit_ns;
+    let mut rest = 0;
+    for digit in fraction.bytes() {
+        scale /= 10;
+        rest += i64::from(digit - b'0') * scale;
+    }
+    Some(Stamp {
+        ns: i64::try_from(whole)
+            .ok()?
+            .checked_mul(unit_ns)?
+            .checked_add(rest)?,
+        is_clock,
+        is_whole_second: false,
+        ahead_s: 0,
+    })
+}
+
+/// RFC 3339, or the same without a zone, which is UTC then.
+pub(super) fn date(text: &str) -> Option<Stamp> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) || text.as_bytes().get(4) != Some(&b'-') {
+        return None;
+    }
+    let time = text.get(11..)?;
+    let (ns, ahead_s) = match text.parse::<Timestamp>() {
+        Ok(moment) => (moment.as_nanosecond(), ahead(time).unwrap_or(0)),
+        Err(_) => {
+            let civil = text.parse::<DateTime>().ok()?;
+            let moment = Offset::UTC.to_timestamp(civil).ok()?;
+            (moment.as_nanosecond(), 0)
+        }
+    };
+    Some(Stamp {
+        ns: i64::try_from(ns).ok()?,
+        is_clock: true,
+        is_whole_second: !time.contains('.') && !time.contains(','),
+        ahead_s,
+    })
+}
+
+/// What `+02:00`, `+0200` or `-07` at the end means. Seconds.
+fn ahead(text: &str) -> Option<i32> {
+    let at = text.rfind(['+', '-'])?;
+    let digits: String = text[at + 1..].chars().filter(|c| *c != ':').collect();
+    let part = |range: std::ops::Range<usize>| {
+        digits.get(range).map_or(Some(0), |d| d.parse::<i32>().ok())
+    };
+    let seconds = part(0..2)? * 3_600 + part(2..4)? * 60;
+    Some(if text[at..].starts_with('-') {
+        -seconds
+    } else {
+        seconds
+    })
+}
+
+/// `10/Oct/2000:13:55:36 -0700`, as the Common Log Format has it, or `06/Feb/2009:12:14:14.655`, as HAProxy does.
+pub(super) fn clf(text: &str) -> Option<Stamp> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let (moment, zone) = match text.split_once(' ') {
+        Some((moment, zone)) => (moment, Some(zone)),
+        None => (text, None),
+    };
+    let mut date = moment.splitn(3, '/');
+    let (day, month, rest) = (date.next()?, date.next()?, date.next()?);
+    let month = MONTHS
+        .find(month)
+        .filter(|at| at % 3 == 0 && month.len() == 3)?
+        / 3
+        + 1;
+    let mut time = rest.splitn(4, ':');
+    let (year, hour, minute) = (time.next()?, time.next()?, time.next()?);
+    let (second, fraction) = match time.next()?.split_once('.') {
+        Some((second, fraction)) => (second, Some(fraction)),
+        None => (rest.rsplit(':').next()?, None),
+    };
+    let nanoseconds = match fraction {
+        None => 0,
+        Some(digits) => format!("{digits:0<9}").get(..9)?.parse().ok()?,
+    };
+    let civil = DateTime::new(
+        year.parse().ok()?,
+        i8::try_from(month).ok()?,
+        day.parse().ok()?,
+        hour.parse().ok()?,
+        minute.parse().ok()?,
+        second.parse().ok()?,
+        nanoseconds,
+    );
+    let ahead_s = match zone {
+        Some(zone) => ahead(zone)?,
+        None => 0,
+    };
+    let offset = Offset::from_seconds(ahead_s).ok()?;
+    let moment = offset.to_timestamp(civil.ok()?).ok()?;
+    Some(Stamp {
+        ns: i64::try_from(moment.as_nanosecond()).ok()?,
+        is_clock: true,
+        is_whole_second: fraction.is_none(),
+        ahead_s,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000_000;
+
+    #[test]
+    fn stamps_of_all_kinds_are_exact() {
+        let ns =
+            |text| stamp(text, SECOND).map(|s| (s.ns, s.is_clock, s.is_whole_second, s.ahead_s));
+        assert_eq!(ns("0.25"), Some((250_000_000, false, false, 0)));
+        assert_eq!(ns("12"), Some((12 * SECOND, false, false, 0)));
+        for (text, rest) in [
+            ("1764352593.123456789", 123_456_789),
+            ("1764352593123", 123_000_000),
+            ("1764352593123456", 123_456_000),
+            ("1764352593123456789", 123_456_789),
+        ] {
+            assert_eq!(
+                ns(text),
+                Some((1_764_352_593 * SECOND + rest, true, false, 0)),
+                "{text}"
+            );
+        }
+        let moment = 971_211_336 * SECOND;
+        assert_eq!(
+            ns("10/Oct/2000:13:55:36 -0700"),
+            Some((moment, true, true, -25_200))
+        );
+        assert_eq!(
+            ns("10/Oct/2000:20:55:36.655"),
+            Some((moment + 655_000_000, true, false, 0))
+        );
+        assert_eq!(ns("2000-10-10T20:55:36Z"), Some((moment, true, true, 0)));
+        assert_eq!(
+            ns("2000-10-10T13:55:36-07:00"),
+            Some((moment, true, true, -25_200))
+        );
+        // Azure's traces of language models.
+        assert_eq!(
+            ns("2000-10-10 20:55:36.6805900"),
+            Some((moment + 680_590_000, true, false, 0))
+        );
+        assert_eq!(
+            ns("2000-10-10 20:55:36.009930+00:00"),
+            Some((moment + 9_930_000, true, false, 0))
+        );
+        assert_eq!(
+            stamp("27482", 1_000_000).map(|s| s.ns),
+            Some(27_482_000_000)
+        );
+    }
+
+    #[test]
+    fn text_that_is_no_time_is_refused() {
+        for text in [
+            "",
+            "-",
+            ".",
+            "-1",
+            "1e3",
+            "1.2.3",
+            "yesterday",
+            "10/Okt/2000:13:55:36 -0700",
+            "10/Oct/2000",
+            "32/Oct/2000:13:55:36 -0700",
+            "10/Oct/2000:13:55 -0700",
+            "10/Oct/2000:13:55:36 +99",
+            "2000-13-10T20:55:36Z",
+            "2000-10-10",
+            "99999999999999999999999",
+            "10/ctN/2000:13:55:36 -0700",
+            "é/Oct/2000:1:1:1",
+        ] {
+            assert_eq!(stamp(text, SECOND), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Arrivals at recorded times.
+
+use crate::plan::Load;
+use crate::recording::{Cursor, Recording};
+
+/// The arrivals of a load that replays a recording.
+#[derive(Debug)]
+pub(super) struct Replay {
+    recording: Recording,
+    /// The end of all numbers.
+    end_number: u64,
+    /// When the load ends. Nanoseconds since its start.
+    end: u64,
+}
+
+/// One share of them, in order.
+#[derive(Clone, Debug)]
+pub(super) struct Replayed {
+    cursor: Cursor,
+    count: u64,
+    period: u64,
+    number: u64,
+    end_number: u64,
+}
+
+impl Replay {
+    /// `None`: the load has no recording.
+    pub(super) fn of(load: &Load) -> Option<Replay> {
+        let recording = load.recording.clone()?;
+        let length = |warmup: bool| {
+            let stages = load.stages.iter().filter(|stage| stage.warmup || !warmup);
+            let lengths = stages.filter_map(|stage| stage.duration);
+            lengths.fold(0u64, |sum, length| {
+                sum.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX))
+            })
+        };
+        let mut cursor = recording.cursor();
+        let repeats = load.repeats;
+        let mut end = length(false);
+        let mut end_number = first_at(&recording, &mut cursor, end, repeats);
+        if let Some(calls) = load.calls {
+            let warmed_up = first_at(&recording, &mut cursor, length(true), repeats);
+            let last = warmed_up.saturating_add(calls);
+            if last < end_number {
+                end_number = last;
+                // The last call stands for the time up to the next.
+                end = time(&recording, &mut cursor, last, repeats)
+                    .unwrap_or(end)
+                    .min(end);
+            }
+        }
+        Some(Replay {
+            recording,
+            end_number,
+            end,
+        })
+    }
+
+    /// When the load ends. Nanoseconds since its start.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Returns the arrivals from `number` on.
+    pub(super) fn from(&self, number: u64) -> Replayed {
+        Replayed {
+            cursor: self.recording.cursor(),
+            count: self.recording.count(),
+            period: self.recording.end(),
+            number,
+            end_number: self.end_number,
+        }
+    }
+}
+
+impl Replayed {
+    /// The number and the time of the next arrival; the one after it is `step` further on.
+    #[inline]
+    pub(super) fn next(&mut self, step: u64) -> Option<(u64, u64)> {
+        let number = self.number;
+        if number >= self.end_number {
+            return None;
+        }
+        self.number = number.saturating_add(step);
+        let (round, place) = (number / self.count, number % self.count);
+        let at = self.cursor.time(place)?;
+        Some((number, round.saturating_mul(self.period).saturating_add(at)))
+    }
+}
+
+/// When arrival `number` is due, in nanoseconds since the load's start; `repeats`: the recording begins anew at its end.
+fn time(recording: &Recording, cursor: &mut Cursor, number: u64, repeats: bool) -> Option<u64> {
+    let (round, place) = (number / recording.count(), number % recording.count());
+    if round > 0 && !repeats {
+        return None;
+    }
+    let begins = round.saturating_mul(recording.end());
+    Some(begins.saturating_add(cursor.time(place)?))
+}
+
+/// The number of the first arrival that is not due before `at`, in nanoseconds since the load's start; that of all
+/// arrivals where there is none.
+fn first_at(recording: &Recording, cursor: &mut Cursor, at: u64, repeats: bool) -> u64 {
+    let round = if repeats { at / recording.end() } else { 0 };
+    let within = at - round * recording.end();
+    let (mut low, mut high) = (0, recording.count());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if cursor.time(middle).is_some_and(|time| time < within) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    round * recording.count() + low
+}

@@ -1,0 +1,229 @@
+//! `load.replay` and `load.arrivals = { file = … }` → recorded arrivals, and the stages they make.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::arrivals::ONE_KIND;
+use super::resolve::DEFAULT_SEED;
+use super::{ArrivalsSpec, LoadSpec, Problems, Spec, Surroundings, objective};
+use crate::plan::Stage;
+use crate::recording::{Recording, RecordingFormat, RecordingRequest};
+use crate::template::Rows;
+use crate::units::Period;
+
+/// The factors by which a replay may be faster or slower.
+const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
+
+impl LoadSpec {
+    /// The key that names a file of arrivals, where one does.
+    pub fn recording_key(&self) -> Option<&'static str> {
+        let times = self.arrivals.as_ref().and_then(ArrivalsSpec::file);
+        match (&self.replay, times) {
+            (Some(_), _) => Some("load.replay"),
+            (None, Some(_)) => Some("load.arrivals"),
+            (None, None) => None,
+        }
+    }
+}
+
+impl Problems {
+    /// The recorded arrivals; `None` where the plan has none, or they can't be had.
+    pub(super) fn recording(
+        &mut self,
+        spec: &Spec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Recording> {
+        let load = &spec.load;
+        let Some(key) = load.recording_key() else {
+            self.unused_replay_keys(load);
+            return None;
+        };
+        let request = self.recording_request(spec)?;
+        let recording = self.keep(key, surroundings.recording(&request))?;
+        let is_other = load
+            .checksum
+            .as_ref()
+            .filter(|asked| **asked != recording.checksum());
+        if let Some(asked) = is_other {
+            let problem = format!(
+                "{}: what is replayed of it has changed since the plan was made (its checksum was {asked} and is {}): leave load.checksum out to replay it as it is",
+                recording.file(),
+                recording.checksum(),
+            );
+            self.add("load.checksum", problem);
+        }
+        Some(recording)
+    }
+
+    fn unused_replay_keys(&mut self, load: &LoadSpec) {
+        let given = [
+            ("replay_format", load.replay_format.is_some()),
+            ("time_column", load.time_column.is_some()),
+            ("speed", load.speed.is_some()),
+            ("window", load.window.is_some()),
+            ("filter", load.filter.is_some()),
+            ("sample", load.sample.is_some()),
+            ("loop", load.repeat == Some(true)),
+            ("checksum", load.checksum.is_some()),
+        ];
+        for (key, _) in given.into_iter().filter(|(_, given)| *given) {
+            self.add(
+                format!("load.{key}"),
+                "for recorded arrivals: name their file (load.replay)",
+            );
+        }
+    }
+
+    /// `None`: something of it is wrong.
+    fn recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
+        let load = &spec.load;
+        let before = self.0.len();
+        let times = load.arrivals.as_ref().and_then(ArrivalsSpec::file);
+        if load.replay.is_some() && load.arrivals.is_some() {
+            self.add(
+                "load.arrivals",
+                "given beside load.replay, whose times say when calls are due: use one of the two",
+            );
+        }
+        if let Some(ArrivalsSpec::Table(table)) = &load.arrivals
+            && table.gamma.is_some()
+        {
+            self.add("load.arrivals", ONE_KIND);
+        }
+        let file = load.replay.as_ref().or(times)?.clone();
+        let named = load.replay_format.as_deref();
+        let format = match named {
+            Some(_) => Some(self.choice(
+                "load.replay_format",
+                named,
+                &RecordingFormat::ALL,
+                RecordingFormat::name,
+            )),
+            // The key says what the file is.
+            None if load.replay.is_none() => Some(RecordingFormat::Times),
+            None => None,
+        };
+        let speed = load.speed.as_deref().map(|typed| self.speed(typed));
+        let window = self.read_as("load.window", load.window.as_deref());
+        let filters = load.filter.iter().flatten().enumerate();
+        let filters = filters.filter_map(|(n, typed)| {
+            self.read_as(&format!("load.filter.{n}"), Some(typed.as_str()))
+        });
+        let filters = filters.collect();
+        let sample = load.sample.as_deref().and_then(|typed| self.sample(typed));
+        (self.0.len() == before).then_some(RecordingRequest {
+            file,
+            format,
+            time_column: load.time_column.clone(),
+            speed: speed.unwrap_or(1.0),
+            window,
+            filters,
+            sample,
+            seed: spec.seed.unwrap_or(DEFAULT_SEED),
+        })
+    }
+
+    fn read_as<T: FromStr<Err = String>>(&mut self, key: &str, typed: Option<&str>) -> Option<T> {
+        self.keep(key, typed?.parse())
+    }
+
+    fn speed(&mut self, typed: &str) -> f64 {
+        let number = typed.trim().trim_end_matches(['x', 'X']);
+        let speed = number.parse().ok().filter(|speed| SPEEDS.contains(speed));
+        speed.unwrap_or_else(|| {
+            self.add(
+                "load.speed",
+                format!("`{typed}` is not a speed: use 0.001x to 1000x, such as \"2x\""),
+            );
+            1.0
+        })
+    }
+
+    fn sample(&mut self, typed: &str) -> Option<f64> {
+        let share = objective::percent(typed.trim()).filter(|share| *share > 0.0 && *share <= 1.0);
+        if share.is_none() {
+            self.add("load.sample", format!("`{typed}` is not a share of the clients: use a percentage above 0 % and up to 100 %, such as \"10%\""));
+        }
+        share
+    }
+
+    /// The rows of the recording, where it has any and the plan names no others.
+    pub(super) fn recorded_rows(
+        &self,
+        spec: &Spec,
+        surroundings: &dyn Surroundings,
+    ) -> Option<Rows> {
+        // Its problems are reported where the load is resolved.
+        let request = Problems::default().recording_request(spec)?;
+        let recording = surroundings.recording(&request).ok()?;
+        recording.rows().map(Rows::recorded)
+    }
+
+    /// The stages of a replay: the first of its time may be a warm-up.
+    pub(super) fn replay_stages(
+        &mut self,
+        load: &LoadSpec,
+        recording: &Recording,
+        warmup: Option<Duration>,
+    ) -> Vec<Stage> {
+        let warmup = warmup.unwrap_or_default();
+        let repeats = load.repeat == Some(true);
+        let all = Duration::from_nanos(recording.end());
+        let duration = load
+            .duration
+            .map(|period| period.0)
+            .filter(|d| !d.is_zero());
+        let measured = match (duration, load.calls) {
+            (Some(duration), _) => duration,
+            (None, _) if !repeats => all.saturating_sub(warmup),
+            // As many rounds as have that many calls, and one for what the warm-up takes of the first.
+            (None, Some(calls)) => {
+                let rounds = u32::try_from(calls / recording.count() + 2).unwrap_or(u32::MAX);
+                all.saturating_mul(rounds)
+            }
+            (None, None) => {
+                self.add(
+                    "load.loop",
+                    "the file would be replayed for ever: give load.duration or load.calls, too",
+                );
+                return Vec::new();
+            }
+        };
+        let lasts = || format!("{} lasts {}", recording.file(), Period(all));
+        if !repeats && warmup >= all {
+            let problem = format!(
+                "{}, and the warm-up {}: use a shorter one",
+                lasts(),
+                Period(warmup)
+            );
+            self.add("load.warmup", problem);
+        } else if !repeats && warmup.saturating_add(measured) > all {
+            let problem = format!(
+                "{}, which is less: leave it out, or begin the file anew with load.loop",
+                lasts()
+            );
+            self.add("load.duration", problem);
+        } else if let Some(calls) = load.calls
+            && !repeats
+            && calls > recording.count()
+        {
+            let problem = format!(
+                "{} has {} arrivals: use fewer, or begin the file anew with load.loop",
+                recording.file(),
+                recording.count()
+            );
+            self.add("load.calls", problem);
+        }
+        // The mean rate of all stages, which is what a report can compare with.
+        let rate = recording.count() as f64 / all.as_secs_f64();
+        let stage = |warmup, name: &str, length| Stage {
+            warmup,
+            ..Stage::measured(name, length, rate)
+        };
+        let warm_up = (!warmup.is_zero()).then(|| stage(true, "warmup", warmup));
+        warm_up
+            .into_iter()
+            .chain([stage(false, "replay", measured)])
+            .collect()
+    }
+}

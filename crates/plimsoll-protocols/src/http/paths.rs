@@ -1,0 +1,67 @@
+//! What can stand in a request's path.
+
+use std::borrow::Cow;
+
+use plimsoll_model::redaction;
+use plimsoll_model::spec::is_visible;
+use plimsoll_model::template::{Part, Rows, Source, Template};
+
+use super::payload::has_message;
+
+/// It can stand in a path (RFC 9112, 3.2.1).
+pub(crate) fn fits_a_path(text: &str) -> bool {
+    is_visible(text) && !text.contains('#')
+}
+
+/// Says what to write in place of `text`.
+pub(crate) fn not_a_path(text: &str) -> String {
+    let text = redaction::masked(text);
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'#' | 0..=b' ' | 0x7f.. => encoded.push_str(&format!("%{byte:02X}")),
+            byte => encoded.push(byte.into()),
+        }
+    }
+    match &*encoded {
+        same if same == text => format!("`{text}` is not a path: begin with `/`"),
+        _ => format!("`{text}` is not a path: write `{encoded}`, percent-encoded"),
+    }
+}
+
+/// Whether every call has a path that a request line can carry.
+pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
+    if has_message(template) {
+        return Err("{{message}}: a request has one path".to_owned());
+    }
+    for (nth, part) in template.parts().iter().enumerate() {
+        match part {
+            Part::Text(text) => {
+                let begins = nth > 0 || text.starts_with('/');
+                if !begins || !fits_a_path(text) {
+                    return Err(not_a_path(text));
+                }
+            }
+            Part::Field(field) => {
+                let column = match &field.source {
+                    Source::Row(column) => column,
+                    _ if nth == 0 => return Err(not_a_path("{{…}}")),
+                    _ => continue,
+                };
+                let begins = |value: &Cow<'_, str>| nth > 0 || value.starts_with('/');
+                if !column.values().all(|value| begins(&value)) {
+                    return Err(not_a_path("{{…}}"));
+                }
+                let bad = |value: &Cow<'_, str>| !fits_a_path(value);
+                if let Some(value) = column.values().find(bad) {
+                    let file = rows.map_or("rows", Rows::file);
+                    return Err(format!(
+                        "{file}, column {:?}: {value:?} can't stand in a path: write it percent-encoded",
+                        column.name
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}

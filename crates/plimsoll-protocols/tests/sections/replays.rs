@@ -1,0 +1,200 @@
+//! Loads whose arrivals are recorded: what they come to, what calls take from their lines, and what is refused.
+
+use std::path::PathBuf;
+
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::spec::Spec;
+
+use super::*;
+
+/// Four requests in two seconds, two of them in the first.
+const LOG: &str = concat!(
+    "192.0.2.7 - - [28/Nov/2026:14:00:00 +0000] \"GET /a HTTP/1.1\" 200 1 \"-\" \"curl/8\"\n",
+    "192.0.2.7 - - [28/Nov/2026:14:00:00 +0000] \"GET /b?c=1 HTTP/1.1\" 200 1 \"-\" \"curl/8\"\n",
+    "192.0.2.9 - - [28/Nov/2026:14:00:01 +0000] \"POST /d HTTP/1.1\" 200 1 \"-\" \"curl/8\"\n",
+    "192.0.2.9 - - [28/Nov/2026:14:00:02 +0000] \"GET /e HTTP/1.1\" 200 1 \"-\" \"curl/8\"\n",
+);
+
+struct Log {
+    dir: tempfile::TempDir,
+}
+
+impl Log {
+    fn new(text: &str) -> Log {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("log"), text).unwrap();
+        Log { dir }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("log")
+    }
+
+    /// A plan that replays it, with these keys of the load and the call.
+    fn plan(&self, load: &str, call: &str) -> String {
+        let path = self.path();
+        format!("target = \"http://a:1\"\n[load]\nreplay = {path:?}\n{load}\n[call.http]\n{call}\n")
+    }
+
+    fn spec(&self, load: &str, call: &str) -> Spec {
+        register();
+        spec::read(&self.plan(load, call)).expect("readable")
+    }
+
+    fn resolved(&self, load: &str, call: &str) -> Plan {
+        spec::resolve(&self.spec(load, call), &World).expect("right")
+    }
+}
+
+/// The paths of the first calls.
+fn paths(plan: &Plan, calls: u64) -> Vec<String> {
+    let call = plan.call.of_type::<HttpCall>().expect("HTTP");
+    let varying = call.varying.as_ref().expect("varying");
+    let path = varying.path.as_ref().expect("a path");
+    let of = |number| {
+        let mut text = Vec::new();
+        path.write(&varying.variation.moment(number, 0, 0), &mut text);
+        String::from_utf8(text).unwrap()
+    };
+    (0..calls).map(of).collect()
+}
+
+fn times_ms(plan: &Plan) -> Vec<u64> {
+    let schedule = Schedule::new(&plan.load, plan.seed);
+    schedule.share(0, 1).map(|a| a.at / 1_000_000).collect()
+}
+
+#[test]
+fn replayed_calls_have_paths_and_times_of_lines() {
+    let log = Log::new(LOG);
+    let plan = log.resolved("filter = [\"method=GET\"]\nspeed = \"2x\"", "");
+    assert_eq!(times_ms(&plan), [0, 250, 1_000]);
+    assert_eq!(paths(&plan, 4), ["/a", "/b?c=1", "/e", "/a"]);
+    let again = log.resolved("filter = [\"method=GET\"]\nloop = true\ncalls = 7", "");
+    assert_eq!(
+        times_ms(&again),
+        [0, 500, 2_000, 3_000, 3_500, 5_000, 6_000]
+    );
+    let parts = (0..3).flat_map(|n| Schedule::new(&again.load, 1).share(n, 3));
+    let mut parts: Vec<(u64, u64)> = parts.map(|a| (a.number, a.at / 1_000_000)).collect();
+    parts.sort_unstable();
+    let whole = (0..).zip(times_ms(&again)).collect::<Vec<_>>();
+    assert_eq!(parts, whole);
+}
+
+#[test]
+fn replay_begins_with_warmup_and_ends_after_duration() {
+    let log = Log::new("0\n0.5\n1\n1.5\n2\n2.5\n");
+    let plan = log.resolved("warmup = \"1s\"\nduration = \"1s\"", "path = \"/x\"");
+    assert_eq!(times_ms(&plan), [0, 500, 1_000, 1_500]);
+    let schedule = Schedule::new(&plan.load, 1);
+    let stages: Vec<u8> = schedule.share(0, 1).map(|a| a.stage).collect();
+    assert_eq!(stages, [0, 0, 1, 1]);
+    assert_eq!(schedule.end(), Some(2_000_000_000));
+    let counted = log.resolved("warmup = \"1s\"\ncalls = 1", "path = \"/x\"");
+    assert_eq!(times_ms(&counted), [0, 500, 1_000]);
+    // The one call stands for the time to the next.
+    assert_eq!(Schedule::new(&counted.load, 1).end(), Some(1_500_000_000));
+}
+
+#[test]
+fn saved_replay_refuses_changed_file() {
+    let log = Log::new(LOG);
+    let load = "filter = [\"method=GET\"]";
+    let plan = log.resolved(load, "");
+    let saved = log.spec(load, "").filled_in(&plan).to_toml().unwrap();
+    let again = spec::resolve(&spec::read(&saved).unwrap(), &World).expect("the same file");
+    assert_eq!(again.load.recording, plan.load.recording);
+    fs::write(log.path(), LOG.replace("/e", "/f")).unwrap();
+    let problems = problems(&saved);
+    assert!(
+        problems.iter().any(|p| p.contains("has changed since")),
+        "{problems:?}"
+    );
+}
+
+#[test]
+fn replay_errors_name_key() {
+    let log = Log::new(LOG);
+    for (load, call, needle) in [
+        ("", "", "`load.replay`: the file has requests of POST"),
+        (
+            "rate = \"1/s\"",
+            "path = \"/\"",
+            "`load.rate`: given beside load.replay",
+        ),
+        (
+            "clients = 3",
+            "path = \"/\"",
+            "`load.clients`: given beside load.replay",
+        ),
+        (
+            "arrivals = \"poisson\"",
+            "path = \"/\"",
+            "`load.arrivals`: given beside load.replay",
+        ),
+        (
+            "speed = \"fast\"",
+            "path = \"/\"",
+            "`load.speed`: `fast` is not a speed",
+        ),
+        (
+            "sample = \"0%\"",
+            "path = \"/\"",
+            "`load.sample`: `0%` is not a share",
+        ),
+        (
+            "window = \"noon\"",
+            "path = \"/\"",
+            "`load.window`: `noon` is not a window",
+        ),
+        (
+            "window = \"15:00..16:00\"",
+            "path = \"/\"",
+            "`load.replay`: ",
+        ),
+        (
+            "filter = [\"GET\"]",
+            "path = \"/\"",
+            "`load.filter.0`: `GET` is not a filter",
+        ),
+        (
+            "filter = [\"verb=GET\"]",
+            "path = \"/\"",
+            "and it has client, time, method",
+        ),
+        ("duration = \"1h\"", "path = \"/\"", "`load.duration`: "),
+        ("warmup = \"1h\"", "path = \"/\"", "`load.warmup`: "),
+        ("calls = 99", "path = \"/\"", "`load.calls`: "),
+        (
+            "loop = true",
+            "path = \"/\"",
+            "`load.loop`: the file would be replayed for ever",
+        ),
+        (
+            "replay_format = \"xml\"",
+            "path = \"/\"",
+            "`load.replay_format`: ",
+        ),
+        ("replay_format = \"csv\"", "path = \"/\"", "`load.replay`: "),
+    ] {
+        let problems = problems(&log.plan(load, call));
+        assert!(
+            problems.iter().any(|p| p.contains(needle)),
+            "{load}: {problems:?}"
+        );
+    }
+    let alone = "target = \"http://a:1/\"\n[load]\nrate = \"1/s\"\nduration = \"1s\"\nspeed = \"2x\"\n[call.http]\n";
+    assert_eq!(
+        problems(alone),
+        ["`load.speed`: for recorded arrivals: name their file (load.replay)"]
+    );
+    let shape = alone.replace("speed = \"2x\"", "arrivals = { gamma = 0.0 }");
+    assert!(problems(&shape)[0].starts_with("`load.arrivals`: 0 is not the shape"));
+    let both = alone.replace("speed = \"2x\"", "arrivals = { gamma = 1.0, file = \"x\" }");
+    assert!(
+        problems(&both)
+            .iter()
+            .any(|p| p.starts_with("`load.arrivals`"))
+    );
+}
