@@ -97,6 +97,9 @@ impl OsNetwork {
     /// # Errors
     /// When the kernel takes no more sockets to watch.
     pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+        if self.stamps.is_some() {
+            stamps::ask_for(socket);
+        }
         self.poller.add(socket, token, Interest::Changes)
     }
 
@@ -139,9 +142,6 @@ impl Network for OsNetwork {
         let source = to.tcp().and_then(|to| self.source(to));
         let socket = to.begin(source)?;
         self.adopt(&socket, token).map_err(Lack::named_of_socket)?;
-        if self.stamps.is_some() {
-            stamps::ask_for(&socket);
-        }
         if let Some(Some(way)) = self.ways.get(target) {
             self.tunnels.begin(&socket, token, way)?;
         }
