@@ -14,6 +14,7 @@ pub mod instrument;
 mod json_line;
 pub mod ladder;
 pub mod lanes;
+pub mod law;
 pub mod limits;
 pub mod measure;
 mod mixing;

@@ -1,0 +1,57 @@
+//! A server that becomes slow as a whole once too many requests are in progress: it thrashes.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use serde::Deserialize;
+use toml::Table;
+
+use super::draws::Draws;
+use super::{Law, LawError, Request, Settings, Within, number};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Collapse {
+    of: Table,
+    limit: u32,
+    factor: f64,
+}
+
+impl Settings for Collapse {
+    const NAME: &'static str = "collapse";
+    const KEYS: &'static [&'static str] = &["of", "limit", "factor"];
+
+    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+        Ok(Box::new(Thrashing {
+            of: within.law("of", self.of)?,
+            limit: self.limit as usize,
+            factor: number("factor", self.factor, 1.0, 1000.0)?,
+            in_progress: BinaryHeap::new(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Thrashing {
+    of: Box<dyn Law>,
+    /// Requests in progress, beyond which the others take `factor` times as long.
+    limit: usize,
+    factor: f64,
+    /// When the answers of those in progress leave, the first on top.
+    in_progress: BinaryHeap<Reverse<u64>>,
+}
+
+impl Law for Thrashing {
+    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+        while let Some(Reverse(leaves)) = self.in_progress.peek()
+            && *leaves <= request.at
+        {
+            self.in_progress.pop();
+        }
+        let time = self.of.leaves(request, draws).saturating_sub(request.at);
+        let is_over = self.in_progress.len() >= self.limit;
+        let factor = if is_over { self.factor } else { 1.0 };
+        let leaves = request.after(time as f64 * factor);
+        self.in_progress.push(Reverse(leaves));
+        leaves
+    }
+}

@@ -1,0 +1,42 @@
+//! Random numbers by their place: those of a request depend on the seed and its number alone.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// The stream of what belongs to no request.
+const SHARED_STREAM: u64 = u64::MAX;
+
+/// The random numbers of one request.
+#[derive(Debug)]
+pub(super) struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// The numbers of the request `number`.
+    pub(super) fn of_request(seed: u64, number: u64) -> Draws {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(number);
+        Draws(random)
+    }
+
+    /// The numbers of what happens to the server as a whole.
+    pub(super) fn of_server(seed: u64) -> Draws {
+        Draws::of_request(seed, SHARED_STREAM)
+    }
+
+    /// Draws evenly from [0, 1).
+    pub(super) fn fraction(&mut self) -> f64 {
+        // 53 bits are what a float holds exactly.
+        (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Draws from an exponential distribution of mean 1.
+    pub(super) fn exponential(&mut self) -> f64 {
+        -(1.0 - self.fraction()).ln()
+    }
+
+    /// Draws from the standard normal distribution (Box and Muller).
+    pub(super) fn normal(&mut self) -> f64 {
+        let radius = (2.0 * self.exponential()).sqrt();
+        radius * (std::f64::consts::TAU * self.fraction()).cos()
+    }
+}

@@ -1,0 +1,48 @@
+//! A server that becomes slower, or faster, evenly over time, and then stays so.
+
+use serde::Deserialize;
+use toml::Table;
+
+use super::draws::Draws;
+use super::{Law, LawError, Request, Settings, Within, number};
+use crate::units::Period;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Drift {
+    of: Table,
+    to: f64,
+    over: Period,
+}
+
+impl Settings for Drift {
+    const NAME: &'static str = "drift";
+    const KEYS: &'static [&'static str] = &["of", "to", "over"];
+
+    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+        if self.over.0.is_zero() {
+            return Err(LawError::new("over: must be above zero"));
+        }
+        Ok(Box::new(Slope {
+            of: within.law("of", self.of)?,
+            to: number("to", self.to, 0.001, 1000.0)?,
+            over: self.over.0.as_nanos() as f64,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Slope {
+    of: Box<dyn Law>,
+    /// What times are multiplied by at the end.
+    to: f64,
+    /// How long the way there takes, nanoseconds.
+    over: f64,
+}
+
+impl Law for Slope {
+    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+        let time = self.of.leaves(request, draws).saturating_sub(request.at);
+        let way = (request.at as f64 / self.over).min(1.0);
+        request.after(time as f64 * (1.0 + (self.to - 1.0) * way))
+    }
+}

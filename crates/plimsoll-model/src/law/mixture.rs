@@ -1,0 +1,64 @@
+//! Each request is answered by one of several laws, drawn by its share.
+
+use serde::Deserialize;
+use toml::Table;
+
+use super::draws::Draws;
+use super::{Law, LawError, Request, Settings, Within, number};
+
+/// The most laws of a mixture.
+const MAX_PARTS: usize = 100;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Mixture {
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Part {
+    share: f64,
+    of: Table,
+}
+
+impl Settings for Mixture {
+    const NAME: &'static str = "mixture";
+    const KEYS: &'static [&'static str] = &["parts"];
+
+    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+        if !(1..=MAX_PARTS).contains(&self.parts.len()) {
+            let problem = format!(
+                "parts: {} laws, and 1 to {MAX_PARTS} make sense",
+                self.parts.len()
+            );
+            return Err(LawError::new(problem));
+        }
+        let mut parts = Vec::with_capacity(self.parts.len());
+        let mut sum = 0.0;
+        for (i, part) in self.parts.into_iter().enumerate() {
+            let key = format!("parts[{i}]");
+            sum += number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
+            let law = within.law("of", part.of).map_err(|e| e.within(&key))?;
+            parts.push((sum, law));
+        }
+        if (sum - 1.0).abs() > 1e-9 {
+            return Err(LawError::new(format!(
+                "parts: shares sum to {sum}, not to 1"
+            )));
+        }
+        Ok(Box::new(Parts(parts)))
+    }
+}
+
+/// Laws with the sum of the shares up to each.
+#[derive(Debug)]
+struct Parts(Vec<(f64, Box<dyn Law>)>);
+
+impl Law for Parts {
+    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+        let drawn = draws.fraction();
+        let last = self.0.len() - 1;
+        let place = self.0.partition_point(|(sum, _)| *sum <= drawn).min(last);
+        self.0[place].1.leaves(request, draws)
+    }
+}

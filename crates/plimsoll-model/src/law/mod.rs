@@ -1,0 +1,255 @@
+//! Laws of delay: when a server whose behaviour is known answers each request.
+//!
+//! A law is a pure function of a seed and of when requests arrived, so what was true of a load can be computed again
+//! from both, for the arrivals that there were and for any others. It reads no clock. The reference server draws delays
+//! from it, and whoever checks a measurement draws them again.
+//!
+//! A law is a file in this folder and a line in [`LAWS`]. In a plan of a server it is a table with the key `law`, its
+//! name; laws that change another one have that as a table of their own.
+
+mod bimodal;
+mod capacity;
+mod collapse;
+mod constant;
+mod draws;
+mod drift;
+mod exponential;
+mod lognormal;
+mod mixture;
+mod pareto;
+mod stalls;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use toml::Table;
+
+use crate::suggest::suggest;
+use crate::units::Period;
+
+use draws::Draws;
+
+/// The longest time that a law may name, and the longest that an answer takes: what histograms record.
+pub const MAX_DELAY: Duration = Duration::from_secs(3600);
+/// The largest text of a law, bytes.
+pub const MAX_LAW_BYTES: usize = 64 * 1024;
+/// Laws within laws.
+const MAX_DEPTH: u32 = 8;
+
+/// All laws, in the order in which messages list them.
+static LAWS: [Entry; 10] = [
+    Entry::of::<constant::Constant>(),
+    Entry::of::<exponential::Exponential>(),
+    Entry::of::<bimodal::Bimodal>(),
+    Entry::of::<lognormal::Lognormal>(),
+    Entry::of::<pareto::Pareto>(),
+    Entry::of::<stalls::Stalls>(),
+    Entry::of::<capacity::Capacity>(),
+    Entry::of::<drift::Drift>(),
+    Entry::of::<collapse::Collapse>(),
+    Entry::of::<mixture::Mixture>(),
+];
+
+/// Why a text is no law.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LawError(String);
+
+impl LawError {
+    fn new(problem: impl Into<String>) -> LawError {
+        LawError(problem.into())
+    }
+
+    /// The same error of what the key `key` holds.
+    fn within(self, key: &str) -> LawError {
+        LawError(format!("{key}: {}", self.0))
+    }
+}
+
+/// A request as a law sees it.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    /// When it arrived, or when its service begins: nanoseconds since the first request.
+    at: u64,
+}
+
+impl Request {
+    /// The moment `ns` later; no answer takes longer than [`MAX_DELAY`].
+    fn after(self, ns: f64) -> u64 {
+        let longest = MAX_DELAY.as_nanos() as f64;
+        // A cast makes zero of what is no number.
+        self.at.saturating_add(ns.min(longest).round() as u64)
+    }
+}
+
+/// Decides when answers leave.
+trait Law: Debug + Send {
+    /// Returns when the answer to `request` leaves, nanoseconds since the first request. Requests come in the order in
+    /// which they were read.
+    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64;
+}
+
+/// The settings of a law.
+trait Settings: DeserializeOwned {
+    /// The law's name.
+    const NAME: &'static str;
+    /// Names of its keys, for messages.
+    const KEYS: &'static [&'static str];
+
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// The key whose value makes no sense, and what would.
+    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError>;
+}
+
+/// What a law is made with.
+#[derive(Clone, Copy, Debug)]
+struct Within {
+    seed: u64,
+    depth: u32,
+}
+
+impl Within {
+    /// Makes the law that the key `key` of another one holds.
+    fn law(&self, key: &str, table: Table) -> Result<Box<dyn Law>, LawError> {
+        let within = Within {
+            depth: self.depth + 1,
+            ..*self
+        };
+        if within.depth > MAX_DEPTH {
+            let problem = format!("more than {MAX_DEPTH} laws within each other");
+            return Err(LawError::new(problem));
+        }
+        read(table, &within).map_err(|e| e.within(key))
+    }
+}
+
+/// A law whose type is forgotten.
+struct Entry {
+    name: &'static str,
+    read: fn(Table, &Within) -> Result<Box<dyn Law>, LawError>,
+}
+
+impl Entry {
+    const fn of<S: Settings>() -> Entry {
+        Entry {
+            name: S::NAME,
+            read: |table, within| {
+                if let Some(key) = table.keys().find(|key| !S::KEYS.contains(&&***key)) {
+                    let keys = S::KEYS.join("`, `");
+                    return Err(LawError::new(format!(
+                        "{} has no key `{key}`: use `{keys}`",
+                        S::NAME
+                    )));
+                }
+                let settings: S = table.try_into().map_err(|e: toml::de::Error| {
+                    LawError::new(format!("{}: {}", S::NAME, e.to_string().trim_end()))
+                })?;
+                settings.law(within)
+            },
+        }
+    }
+}
+
+fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
+    let names = || LAWS.iter().map(|law| law.name).collect::<Vec<_>>();
+    let name = match table.remove("law") {
+        Some(toml::Value::String(name)) => name,
+        Some(_) => return Err(LawError::new("law: write a name in quotes")),
+        None => {
+            let names = names().join("`, `");
+            return Err(LawError::new(format!(
+                "there is no key `law`: write law = and one of `{names}`"
+            )));
+        }
+    };
+    match LAWS.iter().find(|law| law.name == name) {
+        Some(entry) => (entry.read)(table, within),
+        None => {
+            let names = names();
+            let hint = suggest(&name, &names).map(|near| format!("did you mean `{near}`? "));
+            let hint = hint.unwrap_or_default();
+            Err(LawError::new(format!(
+                "law: no law is named `{name}`: {hint}there are `{}`",
+                names.join("`, `")
+            )))
+        }
+    }
+}
+
+/// The delays of one server, from its first request on.
+#[derive(Debug)]
+pub struct Delays {
+    law: Box<dyn Law>,
+    seed: u64,
+    /// The first request's arrival, and how many there were.
+    first: Option<u64>,
+    count: u64,
+}
+
+impl Delays {
+    /// Reads a law's text (TOML), which is drawn from with `seed`.
+    ///
+    /// # Errors
+    /// What is wrong with the text, by key.
+    pub fn new(text: &str, seed: u64) -> Result<Delays, LawError> {
+        if text.len() > MAX_LAW_BYTES {
+            return Err(LawError::new(format!(
+                "{} bytes, and a law has at most {MAX_LAW_BYTES}",
+                text.len()
+            )));
+        }
+        let table: Table = text
+            .parse()
+            .map_err(|e: toml::de::Error| LawError::new(e.to_string().trim_end()))?;
+        let law = read(table, &Within { seed, depth: 0 })?;
+        Ok(Delays {
+            law,
+            seed,
+            first: None,
+            count: 0,
+        })
+    }
+
+    /// Returns when the answer to the next request leaves, which arrived at `arrived`, nanoseconds on any clock. One
+    /// that arrived before the first counts as if it had come with it.
+    pub fn next(&mut self, arrived: u64) -> u64 {
+        let first = *self.first.get_or_insert(arrived);
+        let mut draws = Draws::of_request(self.seed, self.count);
+        self.count += 1;
+        let at = arrived.saturating_sub(first);
+        let leaves = self.law.leaves(Request { at }, &mut draws).max(at);
+        let longest = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
+        arrived.saturating_add((leaves - at).min(longest))
+    }
+
+    /// How many requests there were.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Checks a time that the key `key` holds. Nanoseconds.
+fn nanos(key: &str, period: Period) -> Result<f64, LawError> {
+    if period.0 > MAX_DELAY {
+        return Err(LawError::new(format!(
+            "{key}: {period} is too long: at most {}",
+            Period(MAX_DELAY)
+        )));
+    }
+    Ok(period.0.as_nanos() as f64)
+}
+
+/// Checks a number that the key `key` holds.
+fn number(key: &str, value: f64, from: f64, to: f64) -> Result<f64, LawError> {
+    if !(from..=to).contains(&value) {
+        return Err(LawError::new(format!(
+            "{key}: {value} is not between {from} and {to}"
+        )));
+    }
+    Ok(value)
+}

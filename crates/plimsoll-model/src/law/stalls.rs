@@ -1,0 +1,78 @@
+//! A server that stands still at times: answers that are due meanwhile leave at the end.
+
+use serde::Deserialize;
+use toml::Table;
+
+use super::draws::Draws;
+use super::{Law, LawError, Request, Settings, Within, nanos};
+use crate::units::Period;
+
+/// The shortest mean time between two stalls, nanoseconds: each of them is remembered.
+const MIN_EVERY_NS: f64 = 1e6;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Stalls {
+    of: Table,
+    every: Period,
+    length: Period,
+}
+
+impl Settings for Stalls {
+    const NAME: &'static str = "stalls";
+    const KEYS: &'static [&'static str] = &["of", "every", "length"];
+
+    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+        let every = nanos("every", self.every)?;
+        if every < MIN_EVERY_NS {
+            let problem = format!("every: {} is too short: at least 1ms", self.every);
+            return Err(LawError::new(problem));
+        }
+        Ok(Box::new(Standstills {
+            of: within.law("of", self.of)?,
+            every,
+            length: nanos("length", self.length)?,
+            draws: Draws::of_server(within.seed),
+            known: Vec::new(),
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct Standstills {
+    of: Box<dyn Law>,
+    /// Mean time from the end of a stall to the next, nanoseconds.
+    every: f64,
+    length: f64,
+    draws: Draws,
+    /// Beginning and end of each stall, in order, as far as they were needed.
+    known: Vec<(u64, u64)>,
+}
+
+impl Standstills {
+    /// Draws stalls until one begins after `at`.
+    fn draw_until(&mut self, at: u64) {
+        while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
+            let end = self.known.last().map_or(0, |(_, end)| *end);
+            // At least a nanosecond lies between two, so that this ends.
+            let gap = (self.every * self.draws.exponential()).round().max(1.0);
+            let begins = end.saturating_add(gap as u64);
+            let ends = begins.saturating_add(self.length as u64);
+            self.known.push((begins, ends));
+            if begins == u64::MAX {
+                return;
+            }
+        }
+    }
+}
+
+impl Law for Standstills {
+    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+        let due = self.of.leaves(request, draws);
+        self.draw_until(due);
+        let before = self.known.partition_point(|(begins, _)| *begins <= due);
+        match before.checked_sub(1).map(|last| self.known[last]) {
+            Some((_, end)) => due.max(end),
+            None => due,
+        }
+    }
+}
