@@ -1,5 +1,11 @@
 //! Bytes as text, two digits a byte.
 
+/// Writes bytes as digits.
+#[cfg(feature = "targets")]
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// `None`: there is something else than pairs of digits.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let is_digits = text.bytes().all(|b| b.is_ascii_hexdigit());

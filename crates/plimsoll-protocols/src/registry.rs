@@ -55,11 +55,12 @@ pub static COMMAND_ENTRIES: [Entry; 9] = [
 
 /// The reference servers, in the order of their commands in the help.
 #[cfg(feature = "targets")]
-pub static REFERENCE_SERVERS: [Server; 9] = [
+pub static REFERENCE_SERVERS: [Server; 10] = [
     Server::of::<crate::grpc::target::score::ScoreOptions>(),
     Server::of::<crate::grpc::target::orders::OrdersOptions>(),
     Server::of::<crate::grpc::target::echo::EchoOptions>(),
     Server::of::<crate::grpc::target::fast::FastOptions>(),
+    Server::of::<crate::grpc::target::known::KnownOptions>(),
     Server::of::<crate::bolt::target::BoltOptions>(),
     Server::of::<crate::http::target::HttpOptions>(),
     Server::of::<crate::fetch::target::FilesOptions>(),

@@ -5,14 +5,16 @@
 //! Whoever serves accepts, and deals connections out in turn, so that a few load all threads evenly.
 //! Events are edge-triggered, so a connection is read until it is empty, unless its peer does not take answers: then
 //! it is left alone until its socket takes bytes again, and holds at most what one read brought about, and of large
-//! answers a bounded part. Where a loop panics, its connections are gone, and it begins anew with those that come.
+//! answers a bounded part. A service may hold an answer until a moment, which is met to some microseconds. Where a loop
+//! panics, its connections are gone, and it begins anew with those that come.
 
 mod connection;
 mod service;
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +22,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::network::os::{OsNetwork, SocketOptions};
+use plimsoll_engine::network::os::OsNetwork;
 use plimsoll_engine::network::{Network, Ready, Token, Wake};
 use plimsoll_engine::poller::Waker;
 use plimsoll_engine::tls::{ServerSessions, SharedTally};
@@ -29,7 +31,7 @@ use plimsoll_model::Time;
 use tokio::sync::Notify;
 
 use self::connection::{Buffers, Connection, Transport, Turn};
-pub(crate) use self::service::Service;
+pub(crate) use self::service::{Afterwards, Arrived, Held, Service};
 use super::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -201,6 +203,10 @@ struct Worker<S: Service> {
     next_generation: u32,
     /// Connections that have to come up, or to go, until a moment.
     deadlines: VecDeque<(Time, Token)>,
+    /// Answers that leave later, with their connections; the first on top.
+    held: BinaryHeap<Reverse<(Held, Token)>>,
+    /// When the last two waits began: what was not reported by the first of them came after it began.
+    waits_began: [Time; 2],
     buffers: Buffers,
 }
 
@@ -211,10 +217,10 @@ impl<S: Service> Worker<S> {
         sessions: Option<ServerSessions>,
         counters: Arc<Counters>,
     ) -> io::Result<Worker<S>> {
-        let clock = Clock::new();
+        let clock = service.clock();
         Ok(Worker {
             // It connects nowhere, so there is no name to look up.
-            network: OsNetwork::new(clock, &[], SocketOptions::default(), 0)?,
+            network: OsNetwork::new(clock, &[], service.sockets(), 0)?,
             clock,
             mail,
             service,
@@ -224,6 +230,8 @@ impl<S: Service> Worker<S> {
             free: Vec::new(),
             next_generation: 0,
             deadlines: VecDeque::new(),
+            held: BinaryHeap::new(),
+            waits_began: [clock.now(); 2],
             buffers: Buffers::new(),
         })
     }
@@ -233,6 +241,9 @@ impl<S: Service> Worker<S> {
     /// # Errors
     /// When the poller itself fails.
     fn run(mut self) -> io::Result<()> {
+        if !self.service.sockets().spin.is_zero() {
+            OsNetwork::sharpen_timers();
+        }
         defect::persist(&mut self, Worker::serve, Worker::begin_anew)
     }
 
@@ -244,6 +255,7 @@ impl<S: Service> Worker<S> {
             }
         }
         self.deadlines.clear();
+        self.held.clear();
         self.buffers = Buffers::new();
     }
 
@@ -255,12 +267,13 @@ impl<S: Service> Worker<S> {
         // After a panic there may be some of which nothing is reported any more.
         while self.take_mail() {
             let wake = self.next_wake(awake_until);
-            let wake = wake.map(|at| Wake { at, precise: false });
+            self.waits_began = [self.waits_began[1], self.clock.now()];
             self.network.wait(wake, &mut ready)?;
             let is_busy = !ready.is_empty() && !busy_poll.is_zero();
             for event in ready.drain(..) {
                 self.turn(event);
             }
+            self.release_due();
             if is_busy {
                 awake_until = Some(self.clock.now() + busy_poll);
             }
@@ -275,7 +288,18 @@ impl<S: Service> Worker<S> {
         Ok(())
     }
 
-    fn next_wake(&self, awake_until: Option<Time>) -> Option<Time> {
+    fn next_wake(&self, awake_until: Option<Time>) -> Option<Wake> {
+        let wake = self.next_look(awake_until);
+        match self.held.peek() {
+            Some(Reverse((first, _))) if wake.is_none_or(|at| first.due <= at) => Some(Wake {
+                at: first.due,
+                precise: true,
+            }),
+            _ => wake.map(|at| Wake { at, precise: false }),
+        }
+    }
+
+    fn next_look(&self, awake_until: Option<Time>) -> Option<Time> {
         let now = || self.clock.now();
         if let Some(until) = awake_until {
             let now = now();
@@ -284,6 +308,44 @@ impl<S: Service> Worker<S> {
             }
         }
         (!self.deadlines.is_empty()).then(|| now() + SWEEP_INTERVAL)
+    }
+
+    /// Writes the answers that were held until now.
+    fn release_due(&mut self) {
+        while let Some(Reverse((first, token))) = self.held.peek().copied()
+            && first.due <= self.clock.now()
+        {
+            self.held.pop();
+            let Some(connection) = live(&mut self.connections, token) else {
+                continue;
+            };
+            let out = &mut self.buffers.out;
+            out.clear();
+            let afterwards = (self.service).release(&mut connection.served, first.number, out);
+            if out.is_empty() {
+                continue;
+            }
+            let began = self.clock.now();
+            let written = connection.write(&mut self.network, out);
+            let written = written.and_then(|()| connection.flush(&mut self.network));
+            let ended = self.clock.now();
+            match written {
+                Ok(is_all) => {
+                    if is_all {
+                        (self.service).released(&mut connection.served, [began, ended]);
+                    }
+                    if afterwards == Afterwards::Closing {
+                        connection.say_goodbye(&mut self.network);
+                        let _ = connection.socket.shutdown(Shutdown::Write);
+                    }
+                }
+                Err(e) => {
+                    tracing::debug!("writing: {e}");
+                    count(&self.counters.broken);
+                    self.close(token.0 as u32);
+                }
+            }
+        }
     }
 
     /// False when no more can come.
@@ -353,7 +415,12 @@ impl<S: Service> Worker<S> {
         };
         fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
-        match connection.turn(to, &self.service, &self.counters.handshakes) {
+        let empty_at = self.waits_began[0];
+        let ended = connection.turn(to, &self.service, &self.counters.handshakes, empty_at);
+        while let Some(held) = self.service.held(&mut connection.served) {
+            self.held.push(Reverse((held, event.token)));
+        }
+        match ended {
             Turn::Waiting => return,
             Turn::Refused => {
                 count(&self.counters.handshakes_failed);

@@ -16,6 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
+use super::announced::Announced;
 use super::peer::Peer;
 use super::unix::{self, SocketFile};
 use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
@@ -140,6 +141,7 @@ impl Listen {
             clients,
             renewal,
             handshakes: SharedTally::default(),
+            announced: Announced::default(),
             max_concurrent_streams: self.max_concurrent_streams,
             proxies: self.proxies.clone(),
             drain: self.drain,
@@ -268,6 +270,8 @@ pub struct Bound {
     pub renewal: Option<Renewal>,
     /// What handshakes agree on, counted while it serves.
     pub handshakes: SharedTally,
+    /// What the server says besides when it begins.
+    pub announced: Announced,
     pub(crate) max_concurrent_streams: Option<u32>,
     /// Those whose connections begin with whom they carry.
     pub proxies: Proxies,

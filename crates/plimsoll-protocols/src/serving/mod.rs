@@ -7,9 +7,11 @@
 
 pub mod accepting;
 mod admission;
+mod announced;
 pub(crate) mod answering;
 pub(crate) mod delay;
 pub(crate) mod early;
+pub mod envelope;
 pub(crate) mod event_loop;
 pub(crate) mod http2;
 mod listener;
@@ -32,6 +34,7 @@ use plimsoll_engine::Address;
 use plimsoll_engine::tls::files::FileError;
 
 pub use admission::Unproven;
+pub use announced::Announced;
 pub use answering::{Answers, Delay, Stall};
 pub use early::Link;
 pub use listener::{Bound, Listen, Listener, NotAccepted, Reserved};

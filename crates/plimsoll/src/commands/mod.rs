@@ -1,6 +1,7 @@
 //! What may be typed: one file a command.
 
 mod asking;
+pub(crate) mod assay;
 pub(crate) mod calling;
 pub(crate) mod certs;
 pub(crate) mod check;
@@ -203,6 +204,7 @@ pub(crate) enum Chosen {
     Shard(shard::Arguments),
     Report(report::Arguments),
     Compare(compare::Arguments),
+    Assay(assay::Arguments),
     Import(import::Arguments),
     Merge(merge::Arguments),
     Watch(watch::Arguments),
@@ -258,6 +260,7 @@ fn verbs() -> impl Iterator<Item = Verb> {
         Verb::of("shard", Chosen::Shard),
         Verb::of("report", Chosen::Report),
         Verb::of("compare", Chosen::Compare),
+        Verb::of("assay", Chosen::Assay),
         Verb::of("import", Chosen::Import),
         Verb::of("merge", Chosen::Merge),
         Verb::of("watch", Chosen::Watch),
@@ -418,6 +421,7 @@ fn carry_out(
         Chosen::Call(arguments) => calling::execute(&arguments, &process()?),
         Chosen::Report(arguments) => report::execute(&arguments, origins),
         Chosen::Compare(arguments) => compare::execute(&arguments),
+        Chosen::Assay(arguments) => assay::execute(&arguments),
         Chosen::Import(arguments) => import::execute(&arguments),
         Chosen::Merge(arguments) => merge::execute(&arguments, made),
         Chosen::View(arguments) => view::execute(&arguments),

@@ -72,6 +72,7 @@ impl Picked<Server> {
         }
         let bound = listen.bind()?;
         let (handshakes, renewal) = (bound.handshakes.clone(), bound.renewal.clone());
+        let announced = bound.announced.clone();
         if let Some(ended) = renewal
             .as_ref()
             .and_then(Renewal::ends)
@@ -92,7 +93,7 @@ impl Picked<Server> {
                 };
                 // A broken file is reported before the server announces itself.
                 let serving = self.of.serving(&self.typed, place)?;
-                listen.announce(name, &address)?;
+                listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)
             })?;
         for alike in handshakes.take() {

@@ -74,6 +74,7 @@ const PAGES: &[Page] = &[
         in_clone: false,
         shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
+    page("docs/assay.md", SECONDS),
     page("docs/environment.md", &[]),
     page("docs/exports.md", SECONDS),
     page("docs/fetch.md", SECONDS),

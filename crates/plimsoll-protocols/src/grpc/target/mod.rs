@@ -5,6 +5,7 @@
 
 pub mod echo;
 pub mod fast;
+pub mod known;
 pub mod orders;
 mod packing;
 mod reflecting;

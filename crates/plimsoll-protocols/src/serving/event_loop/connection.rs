@@ -7,8 +7,9 @@ use std::net::{Shutdown, TcpStream};
 use plimsoll_engine::network::os::OsNetwork;
 use plimsoll_engine::network::{Network, SocketWriter};
 use plimsoll_engine::tls::{ServerSession, SharedTally};
+use plimsoll_model::Time;
 
-use super::service::Service;
+use super::service::{Arrived, Service};
 
 /// Read at once. Bytes.
 const READ_BUFFER: usize = 128 * 1024;
@@ -69,12 +70,13 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Reads and answers until the socket is empty, or full.
+    /// Reads and answers until the socket is empty, or full. `empty_at`: until when nothing had come.
     pub(super) fn turn(
         &mut self,
         (network, buffers): (&mut OsNetwork, &mut Buffers),
         service: &S,
         handshakes: &SharedTally,
+        empty_at: Time,
     ) -> Turn {
         let mut emptied = false;
         loop {
@@ -112,6 +114,11 @@ impl<S: Service> Connection<S> {
             emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
             let served = &mut self.served;
+            if network.stamps() {
+                let last = network.arrived().unwrap_or_else(|| network.now());
+                let earliest = empty_at.min(last);
+                service.arrived(served, Arrived { last, earliest });
+            }
             let understood = match &mut self.transport {
                 Transport::Plain(_) => service.receive(served, bytes, out),
                 Transport::Tls(session) => {
@@ -208,7 +215,7 @@ impl<S: Service> Connection<S> {
     }
 
     /// True when nothing is left to send.
-    fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
+    pub(super) fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
         let socket = &mut self.socket;
         let mut writer = SocketWriter { network, socket };
         let flushed = match &mut self.transport {
@@ -232,7 +239,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    fn say_goodbye(&mut self, network: &mut OsNetwork) {
+    /// Says that no more is sent.
+    pub(super) fn say_goodbye(&mut self, network: &mut OsNetwork) {
         if let Transport::Tls(session) = &mut self.transport {
             session.close_notify();
         }

@@ -92,16 +92,31 @@ impl ListenFlags {
         Ok(Some(seed.into()))
     }
 
-    /// Prints, on stdout and before the first connection, where the server can be reached.
-    pub(super) fn announce(&self, name: &str, address: &Address) -> Result<(), Failure> {
+    /// Prints, on stdout and before the first connection, where the server can be reached, and what it says besides.
+    pub(super) fn announce(
+        &self,
+        name: &str,
+        address: &Address,
+        facts: &[(&str, String)],
+    ) -> Result<(), Failure> {
         let link = self.tls.link();
         let processes = match self.processes {
             0 | 1 => String::new(),
             n => format!(", {n} processes"),
         };
+        let mut document = serde_json::json!({
+            "server": name,
+            "address": address.to_string(),
+            "tls": self.tls.is_given(),
+        });
+        let mut words = String::new();
+        for (fact, value) in facts {
+            document[fact.replace(' ', "_")] = value.as_str().into();
+            words += &format!(", {fact} {value}");
+        }
         self.json.result(
-            &serde_json::json!({ "server": name, "address": address.to_string(), "tls": self.tls.is_given() }),
-            format_args!("{name}: listening on {address} ({link}){processes}"),
+            &document,
+            format_args!("{name}: listening on {address} ({link}){processes}{words}"),
         )
     }
 

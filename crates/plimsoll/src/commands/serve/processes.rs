@@ -58,7 +58,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
             Ok(Heard::Wish(_)) | Err(_) => return Ok(Exit::Interrupted),
         }
     }
-    listen.announce(name, &address.into())?;
+    listen.announce(name, &address.into(), &[])?;
 
     let mut counts: Vec<(String, u64)> = Vec::new();
     let mut stopping = false;

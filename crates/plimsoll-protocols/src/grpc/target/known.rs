@@ -1,0 +1,245 @@
+//! `serve known`: a server whose delay of each request is known, to check measurements with.
+//!
+//! Delays are drawn from a law ([`plimsoll_model::law`]) with a seed that is sealed in an envelope
+//! ([`crate::serving::envelope`]) before the first request and opened at the end. A delay counts from the kernel's receive time stamp of the request, and
+//! between which moments its answer was written is recorded, so what a client that is never late would have seen can be
+//! told from what this server was late by itself. Each thread is one event loop, whose waits are exact to some
+//! microseconds.
+
+mod connection;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use clap::Args;
+use plimsoll_engine::Clock;
+use plimsoll_engine::network::os::SocketOptions;
+use plimsoll_model::Time;
+use plimsoll_model::input;
+use plimsoll_model::law::Delays;
+use plimsoll_model::units::Period;
+
+use self::connection::{KnownConnection, Pending};
+use crate::grpc::canned::{Canned, CannedOptions};
+use crate::serving::ServeError;
+use crate::serving::envelope::{Log, ServedRequest, Writer};
+use crate::serving::event_loop::{self, Afterwards, Arrived, Held, Service};
+use crate::serving::reference::{Counted, Place, Reference, Serving};
+
+/// Polling longer than this before every answer is a mistake.
+const MAX_SPIN: Duration = Duration::from_millis(100);
+
+/// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, sealed beforehand, to check what clients measure.
+#[derive(Args, Clone, Debug)]
+#[command(
+    before_help = "Example: one request in fifty takes 40 ms, if law.toml says so\n  \
+    plimsoll serve known --law law.toml --envelope envelope.jsonl --listen 127.0.0.1:8080"
+)]
+pub struct KnownOptions {
+    /// The law of delays (TOML), such as: law = "exponential" and mean = "5ms" on two lines.
+    #[arg(long, value_name = "FILE")]
+    law: PathBuf,
+
+    /// Where to write the commitment, what became of each request, and at the end what opens the commitment. A new file.
+    #[arg(long, value_name = "FILE", default_value = "envelope.jsonl")]
+    envelope: PathBuf,
+
+    /// What delays are drawn from [default: drawn at the start].
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+
+    /// Busy-wait this long before an answer is due, for precision; "0s" saves CPU.
+    #[arg(long, value_name = "TIME", default_value = "50us")]
+    spin: Period,
+}
+
+impl Reference for KnownOptions {
+    const COMMAND_NAME: &str = "known";
+
+    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+        let named = |problem: String| {
+            let law = self.law.display();
+            ServeError::option("law", format!("{law}: {problem}"))
+        };
+        if self.spin.0 > MAX_SPIN {
+            let problem = format!("{} is too long; at most {}", self.spin, Period(MAX_SPIN));
+            return Err(ServeError::option("spin", problem));
+        }
+        let law =
+            input::read_to_string(&self.law).map_err(|e| named(format!("can't read it: {e}")))?;
+        let seed = match self.seed {
+            Some(seed) => seed,
+            None => {
+                let mut bytes = [0; 8];
+                rand::fill(&mut bytes).map_err(|_| {
+                    ServeError::option("seed", "the system gives no random numbers")
+                })?;
+                u64::from_le_bytes(bytes)
+            }
+        };
+        let delays = Delays::new(&law, seed).map_err(|e| named(e.to_string()))?;
+        let begun = Writer::begin(&self.envelope, seed, law);
+        let (writer, log) = begun.map_err(|e| {
+            let shown = self.envelope.display();
+            let problem = match e.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    format!("{shown} exists: move it away, or choose another file")
+                }
+                _ => format!("can't make {shown}: {e}"),
+            };
+            ServeError::option("envelope", problem)
+        })?;
+        let announced = &place.bound.announced;
+        announced.say("commitment", &*writer.commitment);
+        let counters = Arc::<Counters>::default();
+        let service = Known {
+            clock: Clock::new(),
+            spin: self.spin.0,
+            delays: Arc::new(Mutex::new(delays)),
+            canned: Canned::new(CannedOptions {
+                max_concurrent_streams: place.bound.max_concurrent_streams,
+                answered_by_caller: true,
+                check_requests: false,
+                ..CannedOptions::default()
+            }),
+            log,
+            counters: Arc::clone(&counters),
+        };
+        let bound = place.bound.speaking_one_of(&[b"h2", b"http/1.1"]);
+        let workers = place.workers.unwrap_or(1);
+        Ok(Box::pin(async move {
+            let served = event_loop::serve(bound, workers, service, place.stopped).await;
+            // No worker is left, so the last requests are on their way to the file.
+            let written = tokio::task::spawn_blocking(|| writer.end()).await;
+            let connections = served?;
+            written
+                .unwrap_or_else(|e| Err(io::Error::other(e)))
+                .map_err(ServeError::io("writing the envelope"))?;
+            let counted = [
+                ("answered", &counters.answered),
+                ("unanswered", &counters.unanswered),
+            ];
+            Ok(Counted::of(connections, counted))
+        }))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    answered: AtomicU64,
+    /// Requests whose clients went away, or that were not due before the end.
+    unanswered: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Known {
+    clock: Clock,
+    spin: Duration,
+    delays: Arc<Mutex<Delays>>,
+    canned: Canned,
+    log: Log,
+    counters: Arc<Counters>,
+}
+
+impl Known {
+    fn record(&self, pending: Pending, written: Option<[Time; 2]>) {
+        let counter = if written.is_some() {
+            &self.counters.answered
+        } else {
+            &self.counters.unanswered
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let absolute = |time: Time| self.clock.origin_ns() + time.0;
+        let Arrived { last, earliest } = pending.arrived;
+        self.log.add(ServedRequest {
+            number: pending.number,
+            arrived_ns: absolute(last),
+            arrived_after_ns: (earliest < last).then(|| absolute(earliest)),
+            due_ns: absolute(pending.due),
+            written_ns: written.map(|between| between.map(absolute)),
+        });
+    }
+}
+
+impl Service for Known {
+    const SERVICE_NAME: &str = KnownOptions::COMMAND_NAME;
+    const IS_MOSTLY_IDLE: bool = false;
+    type Connection = KnownConnection;
+
+    fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    fn sockets(&self) -> SocketOptions {
+        SocketOptions {
+            spin: self.spin,
+            stamps: true,
+            ..SocketOptions::default()
+        }
+    }
+
+    fn connection(&self) -> KnownConnection {
+        KnownConnection::new(self.clock.now())
+    }
+
+    fn arrived(&self, connection: &mut KnownConnection, at: Arrived) {
+        connection.arrived = at;
+    }
+
+    fn receive(
+        &self,
+        connection: &mut KnownConnection,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), String> {
+        let mut delays = self.delays.lock().unwrap_or_else(PoisonError::into_inner);
+        let origin_ns = self.clock.origin_ns();
+        // Requests are numbered in the order in which they are read, over all connections.
+        connection.receive(&self.canned, bytes, out, &mut |arrived| {
+            let number = delays.count();
+            let due = delays.next(origin_ns + arrived.last.0);
+            Pending {
+                number,
+                arrived,
+                due: Time(due - origin_ns),
+            }
+        })
+    }
+
+    fn held(&self, connection: &mut KnownConnection) -> Option<Held> {
+        connection.fresh.pop_front()
+    }
+
+    fn release(
+        &self,
+        connection: &mut KnownConnection,
+        number: u64,
+        out: &mut Vec<u8>,
+    ) -> Afterwards {
+        let (afterwards, unanswered) = connection.release(number, out);
+        if let Some(pending) = unanswered {
+            self.record(pending, None);
+        }
+        afterwards
+    }
+
+    fn released(&self, connection: &mut KnownConnection, between: [Time; 2]) {
+        if let Some(pending) = connection.leaving.take() {
+            self.record(pending, Some(between));
+        }
+    }
+
+    fn finish(&self, connection: &mut KnownConnection, out: &mut Vec<u8>) {
+        connection.finish(out);
+    }
+
+    fn closed(&self, connection: &KnownConnection) {
+        for pending in connection.unanswered() {
+            self.record(*pending, None);
+        }
+    }
+}

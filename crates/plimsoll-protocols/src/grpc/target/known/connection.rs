@@ -1,0 +1,277 @@
+//! One connection of the known server: which HTTP it speaks, requests in, answers out when they are due.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use plimsoll_model::Time;
+use plimsoll_wire::http1::{Body, FieldSpace, RequestHead, put_response};
+use plimsoll_wire::http2::{ErrorCode, PREFACE};
+
+use crate::grpc::canned::{Canned, CannedConnection};
+use crate::serving::event_loop::{Afterwards, Arrived, Held};
+
+/// The largest head of a request over HTTP/1.1. Bytes.
+const MAX_HEAD: usize = 32 * 1024;
+/// The largest body of a request over HTTP/1.1, which is read and forgotten. Bytes.
+const MAX_BODY: u64 = 1 << 30;
+/// Requests of a connection of HTTP/1.1 that are not answered yet, at most.
+const MAX_PIPELINED: usize = 1000;
+/// What is answered over HTTP/1.1.
+const BODY: &[u8] = b"known\n";
+
+/// A request that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    pub(super) number: u64,
+    pub(super) arrived: Arrived,
+    /// When its answer leaves by the law.
+    pub(super) due: Time,
+}
+
+/// How a request is answered.
+#[derive(Clone, Copy, Debug)]
+enum Reply {
+    Http1 {
+        has_body: bool,
+        closes: bool,
+    },
+    /// The stream's number.
+    Http2(u32),
+}
+
+pub(super) struct KnownConnection {
+    /// When what is received next reached this host.
+    pub(super) arrived: Arrived,
+    /// Answers that the event loop does not know of yet.
+    pub(super) fresh: VecDeque<Held>,
+    /// The request whose answer is being written.
+    pub(super) leaving: Option<Pending>,
+    pending: BTreeMap<u64, (Pending, Reply)>,
+    /// When the last answer leaves: over HTTP/1.1, none leaves before the one in front of it.
+    last_due: Time,
+    version: Version,
+}
+
+enum Version {
+    /// What has come is the beginning of HTTP/2's preface.
+    Unknown(Vec<u8>),
+    Http1(Http1),
+    Http2(Box<CannedConnection>),
+}
+
+/// Requests of HTTP/1.1 as they come in.
+struct Http1 {
+    /// A head that came in part.
+    input: Vec<u8>,
+    body: Body,
+    /// The request whose body is read.
+    reply: Option<Reply>,
+    /// The client sends no further request.
+    is_over: bool,
+}
+
+impl KnownConnection {
+    pub(super) fn new(now: Time) -> KnownConnection {
+        KnownConnection {
+            arrived: Arrived {
+                last: now,
+                earliest: now,
+            },
+            fresh: VecDeque::new(),
+            leaving: None,
+            pending: BTreeMap::new(),
+            last_due: Time::ZERO,
+            version: Version::Unknown(Vec::new()),
+        }
+    }
+
+    /// Takes bytes from the client; `take` numbers each request that is whole, and draws its delay.
+    ///
+    /// # Errors
+    /// What the client did wrong.
+    pub(super) fn receive(
+        &mut self,
+        canned: &Canned,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        take: &mut impl FnMut(Arrived) -> Pending,
+    ) -> Result<(), String> {
+        let mut replies = Vec::new();
+        let read = self.read(canned, bytes, out, &mut replies);
+        let last = replies.len().saturating_sub(1);
+        for (place, reply) in replies.into_iter().enumerate() {
+            let mut arrived = self.arrived;
+            // The kernel's stamp is that of the last bytes.
+            if place == last {
+                arrived.earliest = arrived.last;
+            }
+            let pending = take(arrived);
+            let mut due = pending.due;
+            if matches!(reply, Reply::Http1 { .. }) {
+                due = due.max(self.last_due);
+                self.last_due = due;
+            }
+            self.fresh.push_back(Held {
+                due,
+                number: pending.number,
+            });
+            self.pending.insert(pending.number, (pending, reply));
+        }
+        if self.pending.len() > MAX_PIPELINED && matches!(self.version, Version::Http1(_)) {
+            return Err(format!("more than {MAX_PIPELINED} requests in a row"));
+        }
+        read
+    }
+
+    fn read(
+        &mut self,
+        canned: &Canned,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), String> {
+        if let Version::Unknown(begun) = &mut self.version {
+            begun.extend_from_slice(bytes);
+            if begun.len() < PREFACE.len() && PREFACE.starts_with(begun) {
+                return Ok(());
+            }
+            let begun = std::mem::take(begun);
+            self.version = if begun.starts_with(PREFACE) {
+                let mut connection = canned.connection();
+                connection.open(out);
+                Version::Http2(Box::new(connection))
+            } else {
+                Version::Http1(Http1::new())
+            };
+            return self.read(canned, &begun, out, replies);
+        }
+        match &mut self.version {
+            Version::Unknown(_) => Ok(()),
+            Version::Http1(http1) => http1.read(bytes, out, replies),
+            Version::Http2(connection) => {
+                let mut streams = Vec::new();
+                let received = connection.receive(bytes, out, &mut streams);
+                replies.extend(streams.into_iter().map(Reply::Http2));
+                received.map_err(|e| e.to_string())
+            }
+        }
+    }
+
+    /// Makes the answer to a request that is due. One that can't be answered is returned.
+    pub(super) fn release(
+        &mut self,
+        number: u64,
+        out: &mut Vec<u8>,
+    ) -> (Afterwards, Option<Pending>) {
+        let Some((pending, reply)) = self.pending.remove(&number) else {
+            return (Afterwards::Open, None);
+        };
+        let mut afterwards = Afterwards::Open;
+        let is_whole = match (reply, &mut self.version) {
+            (Reply::Http1 { has_body, closes }, _) => {
+                put_answer(has_body, closes, out);
+                if closes {
+                    afterwards = Afterwards::Closing;
+                }
+                true
+            }
+            (Reply::Http2(stream), Version::Http2(connection)) => {
+                let before = connection.answered();
+                connection.complete(stream, out);
+                // Its client may have reset it, or given no window for it.
+                connection.answered() > before
+            }
+            (Reply::Http2(_), _) => false,
+        };
+        if is_whole {
+            self.leaving = Some(pending);
+            (afterwards, None)
+        } else {
+            self.leaving = None;
+            (afterwards, Some(pending))
+        }
+    }
+
+    /// The server stops.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Version::Http2(connection) = &mut self.version {
+            connection.goaway(ErrorCode::NO_ERROR, out);
+        }
+    }
+
+    /// Returns the requests that are not answered, and those whose answers were not written.
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Pending> {
+        let pending = self.pending.values().map(|(pending, _)| pending);
+        self.leaving.iter().chain(pending)
+    }
+}
+
+impl Http1 {
+    fn new() -> Http1 {
+        Http1 {
+            input: Vec::new(),
+            body: Body::over(),
+            reply: None,
+            is_over: false,
+        }
+    }
+
+    fn read(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+        replies: &mut Vec<Reply>,
+    ) -> Result<(), String> {
+        self.input.extend_from_slice(bytes);
+        let mut taken = 0;
+        while !self.is_over {
+            let rest = &self.input[taken..];
+            let Some(reply) = self.reply else {
+                let mut space = FieldSpace::new();
+                let head = RequestHead::parse(rest, MAX_HEAD, &mut space);
+                let Some(head) = head.map_err(|e| e.to_string())? else {
+                    break;
+                };
+                if head.fields.lists("expect", "100-continue") {
+                    put_response(out, 100, &[]);
+                }
+                let restarted = self.body.restart(head.body, MAX_BODY);
+                restarted.map_err(|e| e.to_string())?;
+                self.reply = Some(Reply::Http1 {
+                    has_body: head.method != "HEAD",
+                    closes: head.closes,
+                });
+                taken += head.size;
+                continue;
+            };
+            taken += self
+                .body
+                .take(rest, &mut |_| {})
+                .map_err(|e| e.to_string())?;
+            if !self.body.is_over() {
+                break;
+            }
+            self.reply = None;
+            self.is_over = matches!(reply, Reply::Http1 { closes: true, .. });
+            replies.push(reply);
+        }
+        if self.is_over {
+            taken = self.input.len();
+        }
+        self.input.drain(..taken);
+        Ok(())
+    }
+}
+
+fn put_answer(has_body: bool, closes: bool, out: &mut Vec<u8>) {
+    let length = BODY.len().to_string();
+    let connection = if closes { "close" } else { "keep-alive" };
+    let fields = [
+        ("Content-Type", "text/plain"),
+        ("Content-Length", &*length),
+        ("Connection", connection),
+    ];
+    put_response(out, 200, &fields);
+    if has_body {
+        out.extend_from_slice(BODY);
+    }
+}

@@ -1,0 +1,159 @@
+//! Reading an envelope, and checking that it holds what was committed to.
+
+use std::io::{self, BufReader};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+use plimsoll_model::input::{self, LineEnd};
+use plimsoll_model::law::{Delays, LawError};
+
+use super::{ENVELOPE_VERSION, Line, MAX_LINE_BYTES, Opened, Sealed, ServedRequest, commitment};
+use crate::hex;
+
+/// Requests of an envelope that are read, at most: they are kept in memory.
+const MAX_REQUESTS: u64 = 50_000_000;
+
+/// Why an envelope can't be believed, or read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {problem}", path = .path.display())]
+pub struct EnvelopeError {
+    path: PathBuf,
+    problem: String,
+}
+
+/// What a server was committed to, and what it did: checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Envelope {
+    /// What was printed before the first request: hexadecimal digits.
+    pub commitment: String,
+    /// What opens it.
+    pub opened: Opened,
+    /// All requests, by their number.
+    pub requests: Vec<ServedRequest>,
+}
+
+impl Envelope {
+    /// Reads the file and checks it.
+    ///
+    /// # Errors
+    /// When it can't be read, when it was not opened, and when something in it is not what was committed to, which is
+    /// named.
+    pub fn read(path: &Path) -> Result<Envelope, EnvelopeError> {
+        let read = Envelope::lines(path).and_then(|(sealed, digest, envelope)| {
+            envelope.check(&sealed, &digest)?;
+            Ok(envelope)
+        });
+        read.map_err(|problem| EnvelopeError {
+            path: path.to_owned(),
+            problem,
+        })
+    }
+
+    /// Makes the delays of its server anew.
+    ///
+    /// # Errors
+    /// When the law's text is none.
+    pub fn delays(&self) -> Result<Delays, LawError> {
+        Delays::new(&self.opened.law, self.opened.seed)
+    }
+
+    /// Reads all lines; returns the first with the digest of the requests' lines.
+    fn lines(path: &Path) -> Result<(Sealed, String, Envelope), String> {
+        let file = input::open_file(path).map_err(|e| format!("can't read it: {e}"))?;
+        let mut file = BufReader::new(file);
+        let mut context = Context::new(&SHA256);
+        let mut text = Vec::new();
+        let (mut sealed, mut opened, mut requests) = (None, None, Vec::new());
+        for place in 1u64.. {
+            let within = |e: io::Error| format!("line {place}: {e}");
+            let end = input::read_line(&mut file, &mut text, MAX_LINE_BYTES).map_err(within)?;
+            if end == LineEnd::EndOfInput && text.is_empty() {
+                break;
+            }
+            let line: Line = serde_json::from_slice(&text)
+                .map_err(|e| format!("line {place} is no line of an envelope: {e}"))?;
+            if opened.is_some() {
+                return Err(format!("line {place} stands behind the one that opens it"));
+            }
+            match line {
+                Line::Sealed(line) if place == 1 => sealed = Some(line),
+                _ if sealed.is_none() => return Err("line 1 has no commitment".to_owned()),
+                Line::Sealed(_) => return Err(format!("line {place} is a second commitment")),
+                Line::Opened(line) => opened = Some(line),
+                Line::Request(request) => {
+                    if place > MAX_REQUESTS {
+                        return Err(format!("more than {MAX_REQUESTS} requests"));
+                    }
+                    context.update(&text);
+                    context.update(b"\n");
+                    requests.push(request);
+                }
+            }
+        }
+        let sealed = sealed.ok_or("it is empty")?;
+        let opened = opened.ok_or(
+            "it is not opened: its server has not ended, or was killed; stop it with Ctrl-C or SIGTERM",
+        )?;
+        requests.sort_by_key(|request| request.number);
+        let envelope = Envelope {
+            commitment: sealed.commitment.clone(),
+            opened,
+            requests,
+        };
+        Ok((sealed, hex::encode(context.finish().as_ref()), envelope))
+    }
+
+    /// Checks everything against the commitment.
+    fn check(&self, sealed: &Sealed, requests_sha256: &str) -> Result<(), String> {
+        if sealed.envelope != ENVELOPE_VERSION {
+            return Err(format!(
+                "version {} of the format, and this program reads {ENVELOPE_VERSION}",
+                sealed.envelope
+            ));
+        }
+        let opened = &self.opened;
+        let found = commitment(opened.seed, &opened.nonce, &opened.law);
+        if found != sealed.commitment {
+            return Err(format!(
+                "seed, nonce and law are not those that were committed to: their hash is {found}, and {} was promised",
+                sealed.commitment
+            ));
+        }
+        let count = self.requests.len() as u64;
+        if count != opened.requests {
+            return Err(format!(
+                "{count} requests, and the server wrote {}: lines are missing or were added",
+                opened.requests
+            ));
+        }
+        if requests_sha256 != opened.requests_sha256 {
+            return Err("the lines of requests are not those that the server wrote".to_owned());
+        }
+        let mut delays = self.delays().map_err(|e| format!("law: {e}"))?;
+        for (number, request) in (0..).zip(&self.requests) {
+            if request.number != number {
+                return Err(format!("there is no request {number}"));
+            }
+            let due = delays.next(request.arrived_ns);
+            if request.due_ns.abs_diff(due) > MAX_DIFFERENCE_NS {
+                return Err(format!(
+                    "request {number}: seed and law have its answer leave {} ns after it arrived, and it says {} ns",
+                    due.saturating_sub(request.arrived_ns),
+                    request.due_ns.saturating_sub(request.arrived_ns)
+                ));
+            }
+            let written = request
+                .written_ns
+                .map_or(request.due_ns, |[began, _]| began);
+            if written < request.due_ns {
+                return Err(format!(
+                    "request {number}: its answer left before it was due"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much a delay may differ: libraries round logarithms differently in the last place.
+const MAX_DIFFERENCE_NS: u64 = 100;

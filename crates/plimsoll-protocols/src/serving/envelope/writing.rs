@@ -1,0 +1,105 @@
+//! Writing an envelope while the server serves, on a thread of its own.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::rand;
+
+use super::{ENVELOPE_VERSION, Line, Opened, Sealed, ServedRequest, commitment};
+use crate::hex;
+
+/// Requests that wait to be written, at most; then the server waits, which its stamps show.
+const MAX_WAITING: usize = 1 << 16;
+/// Bytes of the nonce.
+const NONCE_LEN: usize = 32;
+
+/// Takes what became of requests, for the one file.
+#[derive(Clone, Debug)]
+pub(crate) struct Log(SyncSender<ServedRequest>);
+
+impl Log {
+    pub(crate) fn add(&self, request: ServedRequest) {
+        // A writer that has failed says so in the end.
+        let _ = self.0.send(request);
+    }
+}
+
+/// Writes until no [`Log`] is left, then opens the commitment.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    thread: JoinHandle<io::Result<()>>,
+    /// Hexadecimal digits.
+    pub(crate) commitment: String,
+}
+
+impl Writer {
+    /// Begins a new file with the commitment.
+    ///
+    /// # Errors
+    /// When there is such a file already, or it can't be written to.
+    pub(crate) fn begin(path: &Path, seed: u64, law: String) -> io::Result<(Writer, Log)> {
+        let file = File::create_new(path)?;
+        let mut nonce = [0; NONCE_LEN];
+        rand::fill(&mut nonce)
+            .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        let nonce = hex::encode(&nonce);
+        let commitment = commitment(seed, &nonce, &law);
+        let mut file = BufWriter::new(file);
+        let sealed = Line::Sealed(Sealed {
+            envelope: ENVELOPE_VERSION,
+            commitment: commitment.clone(),
+        });
+        put(&mut file, &sealed)?;
+        file.flush()?;
+        let (log, requests) = sync_channel(MAX_WAITING);
+        let opened = Opened {
+            seed,
+            nonce,
+            law,
+            requests: 0,
+            requests_sha256: String::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("envelope".to_owned())
+            .spawn(move || write(file, &requests, opened))?;
+        Ok((Writer { thread, commitment }, Log(log)))
+    }
+
+    /// Waits until all is written.
+    ///
+    /// # Errors
+    /// When something was not.
+    pub(crate) fn end(self) -> io::Result<()> {
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+    }
+}
+
+fn write(
+    mut file: BufWriter<File>,
+    requests: &Receiver<ServedRequest>,
+    mut opened: Opened,
+) -> io::Result<()> {
+    let mut context = Context::new(&SHA256);
+    for request in requests {
+        let line = put(&mut file, &Line::Request(request))?;
+        context.update(line.as_bytes());
+        opened.requests += 1;
+    }
+    opened.requests_sha256 = hex::encode(context.finish().as_ref());
+    put(&mut file, &Line::Opened(opened))?;
+    file.flush()?;
+    file.get_ref().sync_all()
+}
+
+/// Writes a line and returns it with its end.
+fn put(file: &mut impl Write, line: &Line) -> io::Result<String> {
+    let mut text = serde_json::to_string(line)?;
+    text.push('\n');
+    file.write_all(text.as_bytes())?;
+    Ok(text)
+}

@@ -1,0 +1,73 @@
+//! `plimsoll assay`: a run's figures beside what was true, which the envelope of `serve known` holds.
+
+mod bounds;
+mod findings;
+mod schedule;
+mod shown;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use plimsoll_model::units::Period;
+use plimsoll_protocols::serving::envelope::Envelope;
+
+use crate::console;
+use crate::documents::{Json, load, print_json};
+use crate::failure::{Exit, Failure};
+use findings::Assay;
+
+/// Compare a run with what was true: the envelope of the `serve known` that it measured.
+///
+/// The envelope is checked against its commitment first, and every delay is drawn again. Then each percentile of the
+/// run's response time is held against what a client that is never late would have seen.
+#[derive(Debug, Args)]
+#[command(before_help = "\
+Example: a run against `plimsoll serve known --law law.toml --envelope envelope.jsonl`, once that has ended
+  plimsoll assay LATEST envelope.jsonl
+Example: only if it is the envelope whose commitment the server printed
+  plimsoll assay LATEST envelope.jsonl --commitment 6d0e…")]
+pub(crate) struct Arguments {
+    /// The run's directory, or LATEST.
+    #[arg(value_name = "RUN")]
+    run: PathBuf,
+
+    /// The envelope that the server wrote.
+    #[arg(value_name = "ENVELOPE")]
+    envelope: PathBuf,
+
+    /// The commitment that the server printed when it began.
+    #[arg(long, value_name = "HASH")]
+    commitment: Option<String>,
+
+    /// How long the way between both ends may take, there and back. It is in what the run measured, and not in what the
+    /// server knows.
+    #[arg(long, value_name = "TIME", default_value = "50us")]
+    path: Period,
+
+    #[command(flatten)]
+    json: Json,
+}
+
+pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+    let envelope = Envelope::read(&arguments.envelope).map_err(Failure::error)?;
+    if let Some(expected) = &arguments.commitment
+        && !expected.trim().eq_ignore_ascii_case(&envelope.commitment)
+    {
+        return Err(Failure::error_with_help(
+            format_args!(
+                "--commitment: {} has the commitment {}",
+                arguments.envelope.display(),
+                envelope.commitment
+            ),
+            "give the envelope of the server that printed this commitment",
+        ));
+    }
+    let run = load(&arguments.run)?;
+    let assay = Assay::of(&run, &envelope, arguments.path.0).map_err(Failure::error)?;
+    if arguments.json.json {
+        print_json(&assay.document())?;
+    } else {
+        console::result(assay.text())?;
+    }
+    Ok(assay.exit())
+}

@@ -1,0 +1,57 @@
+//! Times that are known to lie between two ends, and the statistics of many.
+
+/// Times by their lower and by their upper ends, nanoseconds.
+///
+/// A statistic that grows with each time lies between that of all lower ends and that of all upper ends.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Bounds {
+    low: Vec<u64>,
+    high: Vec<u64>,
+}
+
+impl Bounds {
+    pub(super) fn of(times: impl Iterator<Item = [u64; 2]>) -> Bounds {
+        let (mut low, mut high): (Vec<u64>, Vec<u64>) =
+            times.map(|[low, high]| (low, high)).unzip();
+        low.sort_unstable();
+        high.sort_unstable();
+        Bounds { low, high }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.low.len() as u64
+    }
+
+    /// The percentile's two ends in µs, by the rank that histograms use; `None`: there are no times.
+    pub(super) fn percentile(&self, percent: f64) -> Option<[f64; 2]> {
+        let rank = (percent / 100.0 * self.low.len() as f64).ceil().max(1.0) as usize;
+        let at = |ends: &[u64]| ends.get(rank - 1).map(|ns| *ns as f64 / 1e3);
+        Some([at(&self.low)?, at(&self.high)?])
+    }
+
+    /// The mean's two ends in µs.
+    pub(super) fn mean(&self) -> Option<[f64; 2]> {
+        let mean = |ends: &[u64]| {
+            let sum: f64 = ends.iter().map(|ns| *ns as f64).sum();
+            sum / ends.len() as f64 / 1e3
+        };
+        (!self.low.is_empty()).then(|| [mean(&self.low), mean(&self.high)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentile_has_rank_of_histogram() {
+        let bounds = Bounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
+        assert_eq!(bounds.len(), 1000);
+        assert_eq!(bounds.percentile(50.0), Some([500.0, 500.5]));
+        assert_eq!(bounds.percentile(99.9), Some([999.0, 999.5]));
+        assert_eq!(bounds.percentile(100.0), Some([1000.0, 1000.5]));
+        assert_eq!(bounds.mean(), Some([500.5, 501.0]));
+        assert_eq!(Bounds::default().percentile(50.0), None);
+        assert_eq!(Bounds::default().mean(), None);
+    }
+}

@@ -1,0 +1,327 @@
+//! What was true of a run, and whether its intervals hold it.
+
+use std::time::Duration;
+
+use plimsoll_model::objective::{Verdict, judge_run};
+use plimsoll_model::plan::{Metric, Objective, Statistic, Timed};
+use plimsoll_model::run::{Run, State};
+use plimsoll_model::spec;
+use plimsoll_protocols::serving::envelope::{Envelope, ServedRequest};
+
+use super::bounds::Bounds;
+use super::schedule;
+use crate::failure::{Exit, chain};
+
+/// How much a figure of a histogram may differ from the value that it stands for: three significant digits.
+const HISTOGRAM_PRECISION: f64 = 0.001;
+
+/// What the true times are times of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Basis {
+    /// The calls as they were due, had each been sent and read in time.
+    Schedule,
+    /// The requests as they arrived at the server.
+    Arrivals,
+}
+
+/// A figure beside what was true.
+#[derive(Clone, Debug)]
+pub(super) struct Figure {
+    pub(super) name: &'static str,
+    pub(super) printed_us: f64,
+    /// `None`: the run has no interval for it.
+    pub(super) interval_us: Option<[f64; 2]>,
+    pub(super) true_us: [f64; 2],
+    /// Whether the interval holds what was true; `None`: there is no interval.
+    pub(super) holds: Option<bool>,
+}
+
+impl Figure {
+    /// The interval's width as a part of what was true.
+    pub(super) fn relative_width(&self) -> Option<f64> {
+        let [low, high] = self.interval_us?;
+        Some((high - low) / self.middle_us())
+    }
+
+    /// How far the printed figure is from what was true, as a part of it.
+    pub(super) fn relative_error(&self) -> f64 {
+        let [low, high] = self.true_us;
+        let nearest = self.printed_us.clamp(low, high);
+        (self.printed_us - nearest) / self.middle_us()
+    }
+
+    fn middle_us(&self) -> f64 {
+        ((self.true_us[0] + self.true_us[1]) / 2.0).max(f64::MIN_POSITIVE)
+    }
+}
+
+/// An objective as it was judged, and as it was in truth.
+#[derive(Clone, Debug)]
+pub(super) struct Promise {
+    pub(super) text: String,
+    pub(super) judged: Verdict,
+    /// `None`: the limit is too near to what was true to tell.
+    pub(super) was_met: Option<bool>,
+}
+
+impl Promise {
+    /// It was judged, and wrongly.
+    pub(super) fn is_wrong(&self) -> bool {
+        matches!(
+            (self.judged, self.was_met),
+            (Verdict::Met, Some(false)) | (Verdict::Missed, Some(true))
+        )
+    }
+}
+
+/// A run beside what was true.
+#[derive(Debug)]
+pub(super) struct Assay {
+    pub(super) run: String,
+    pub(super) commitment: String,
+    pub(super) law: String,
+    pub(super) seed: u64,
+    pub(super) path: Duration,
+    /// Requests that the server had, and calls that the run made, warm-up included.
+    pub(super) requests: u64,
+    pub(super) calls: u64,
+    /// Calls of the run that are compared: those that are measured.
+    pub(super) compared: u64,
+    pub(super) basis: Basis,
+    /// Why the run can't be compared as a whole, in sentences.
+    pub(super) disagreements: Vec<String>,
+    /// The run says of itself that its figures describe the target.
+    pub(super) stands: bool,
+    pub(super) figures: Vec<Figure>,
+    pub(super) promises: Vec<Promise>,
+    /// How late the server itself wrote its answers: p50 and maximum, µs.
+    pub(super) server_late_us: [f64; 2],
+}
+
+impl Assay {
+    /// Compares `run` with what `envelope` says. `path`: how long the way between both ends may take.
+    ///
+    /// # Errors
+    /// When there is nothing to compare, or the run's calls can't be read.
+    pub(super) fn of(run: &Run, envelope: &Envelope, path: Duration) -> Result<Assay, String> {
+        let check = &run.summary.count_check;
+        let total = &run.summary.total;
+        let warmup = check.due.saturating_sub(total.due);
+        let requests = &envelope.requests;
+        let disagreements = disagreements(run, requests);
+        let due = if disagreements.is_empty() {
+            schedule::due_ns(run).map_err(|e| chain(&e))?
+        } else {
+            None
+        };
+        let measured = usize::try_from(warmup)
+            .unwrap_or(usize::MAX)
+            .min(requests.len());
+        let (basis, truth) = match due.filter(|due| due.len() == requests.len()) {
+            Some(due) => (Basis::Schedule, on_schedule(envelope, &due)?),
+            None => (
+                Basis::Arrivals,
+                requests.iter().filter_map(as_served).collect(),
+            ),
+        };
+        let truth = Bounds::of(truth.into_iter().skip(measured));
+        let figures = figures(run, &truth, path);
+        if figures.is_empty() {
+            return Err(format!(
+                "{} and the envelope have no figure in common: the run has {} answers, and the server answered {} requests",
+                run.dir.display(),
+                total.ok,
+                requests.len()
+            ));
+        }
+        let late = requests.iter().filter_map(|request| {
+            let [began, ended] = request.written_ns?;
+            Some([began, ended].map(|written| written.saturating_sub(request.due_ns)))
+        });
+        let late = Bounds::of(late);
+        let late_at = |percent| late.percentile(percent).map_or(0.0, |[_, high]| high);
+        Ok(Assay {
+            run: run.dir.display().to_string(),
+            commitment: envelope.commitment.clone(),
+            law: envelope.opened.law.clone(),
+            seed: envelope.opened.seed,
+            path,
+            requests: requests.len() as u64,
+            calls: check.due,
+            compared: truth.len(),
+            basis,
+            disagreements,
+            stands: run.state == State::Complete && run.summary.health.valid,
+            figures,
+            promises: promises(run, &truth, path),
+            server_late_us: [late_at(50.0), late_at(100.0)],
+        })
+    }
+
+    /// Figures with an interval, and those of them whose interval holds what was true.
+    pub(super) fn coverage(&self) -> (usize, usize) {
+        let judged = self.figures.iter().filter_map(|figure| figure.holds);
+        let held = judged.clone().filter(|holds| *holds).count();
+        (held, judged.count())
+    }
+
+    /// The run says that its figures stand, and one of them does not.
+    pub(super) fn stands_falsely(&self) -> bool {
+        let (held, of) = self.coverage();
+        self.stands && held < of
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        let (held, of) = self.coverage();
+        if held < of || self.promises.iter().any(Promise::is_wrong) {
+            Exit::ObjectiveMissed
+        } else if of == 0 || !self.disagreements.is_empty() {
+            Exit::Invalid
+        } else {
+            Exit::Done
+        }
+    }
+}
+
+/// Why not every call of the run is one request of the server.
+fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
+    let check = &run.summary.count_check;
+    let served = requests.len() as u64;
+    let mut found = Vec::new();
+    if check.due != served {
+        found.push(format!(
+            "the run has {} calls, and the server had {served} requests: others called it, or calls did not reach it",
+            check.due
+        ));
+    }
+    let unanswered = requests.iter().filter(|r| r.written_ns.is_none()).count();
+    if unanswered > 0 {
+        found.push(format!("the server did not answer {unanswered} requests"));
+    }
+    let lost = check.due.saturating_sub(check.ok);
+    if lost > 0 {
+        found.push(format!(
+            "{lost} calls of the run did not end ok, and their times are not among its response times"
+        ));
+    }
+    found
+}
+
+/// What a client that reads in time saw of a request, ns; `None`: no answer.
+fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
+    let [began, ended] = request.written_ns?;
+    let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
+    Some([
+        began.saturating_sub(request.arrived_ns),
+        ended.saturating_sub(first),
+    ])
+}
+
+/// What a client that sends and reads in time would have seen of each call, ns: the law's answers to the calls as they
+/// were due, each as late as the server itself was with the request of that number.
+fn on_schedule(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
+    let requests = &envelope.requests;
+    // A call is never sent early, so what arrived soonest shows where the schedule began.
+    let offsets = requests.iter().zip(due);
+    let offsets = offsets.map(|(request, due)| i128::from(request.arrived_ns) - i128::from(*due));
+    let begins = offsets.min().unwrap_or_default().max(0);
+    let mut delays = envelope.delays().map_err(|e| e.to_string())?;
+    let times = requests.iter().zip(due).map(|(request, due)| {
+        let due = u64::try_from(begins + i128::from(*due)).unwrap_or(u64::MAX);
+        let takes = delays.next(due).saturating_sub(due);
+        let [began, ended] = request.written_ns.unwrap_or([request.due_ns; 2]);
+        let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
+        let late = ended.saturating_sub(request.due_ns) + request.arrived_ns.saturating_sub(first);
+        [takes + began.saturating_sub(request.due_ns), takes + late]
+    });
+    Ok(times.collect())
+}
+
+fn figures(run: &Run, truth: &Bounds, path: Duration) -> Vec<Figure> {
+    let Some(times) = &run.summary.total.response else {
+        return Vec::new();
+    };
+    // A closed loop's next call waits for the generator, too, so its intervals bound nothing.
+    let instrument = times.instrument.filter(|_| run.header.is_open());
+    let interval_of = |name: &str| {
+        let instrument = instrument.as_ref()?;
+        let all = instrument.percentiles();
+        let found = all.iter().find(|(known, _)| *known == name);
+        found.and_then(|(_, interval)| *interval)
+    };
+    let percent = |name: &str| {
+        name.strip_prefix('p')
+            .and_then(|digits| digits.parse().ok())
+    };
+    let percentiles = times
+        .percentiles()
+        .into_iter()
+        .filter_map(|(name, printed)| {
+            let true_us = truth.percentile(percent(name)?)?;
+            Some(figure(name, printed?, interval_of(name), true_us, path))
+        });
+    let mean = truth.mean().map(|true_us| {
+        let interval = instrument.as_ref().map(|all| all.mean_us);
+        figure("mean", times.mean_us, interval, true_us, path)
+    });
+    let max = truth.percentile(100.0).map(|true_us| {
+        let interval = instrument.as_ref().map(|all| all.max_us);
+        figure("max", times.max_us, interval, true_us, path)
+    });
+    mean.into_iter().chain(percentiles).chain(max).collect()
+}
+
+fn figure(
+    name: &'static str,
+    printed_us: f64,
+    interval_us: Option<[f64; 2]>,
+    true_us: [f64; 2],
+    path: Duration,
+) -> Figure {
+    let holds = interval_us.map(|[low, high]| {
+        let [true_low, true_high] = true_us;
+        let path_us = path.as_secs_f64() * 1e6;
+        low <= (true_high + path_us) * (1.0 + HISTOGRAM_PRECISION)
+            && high >= true_low * (1.0 - HISTOGRAM_PRECISION)
+    });
+    Figure {
+        name,
+        printed_us,
+        interval_us,
+        true_us,
+        holds,
+    }
+}
+
+fn promises(run: &Run, truth: &Bounds, path: Duration) -> Vec<Promise> {
+    let objectives = spec::read(&run.plan).map(|spec| spec.objectives());
+    let objectives = objectives.unwrap_or_default();
+    let judged = judge_run(run);
+    let pairs = objectives.iter().zip(judged);
+    let promises = pairs.filter_map(|(objective, judged)| {
+        let true_us = limited(objective, truth)?;
+        let [low, high] = [true_us[0], true_us[1] + path.as_secs_f64() * 1e6];
+        let limit_us = objective.limit / 1e3;
+        let is_above = if low > limit_us {
+            Some(true)
+        } else {
+            (high <= limit_us).then_some(false)
+        };
+        Some(Promise {
+            text: judged.objective,
+            judged: judged.verdict,
+            was_met: is_above.map(|above| above != objective.below),
+        })
+    });
+    promises.collect()
+}
+
+/// What was true of the figure that an objective limits, µs; `None`: the envelope does not say.
+fn limited(objective: &Objective, truth: &Bounds) -> Option<[f64; 2]> {
+    match objective.metric {
+        _ if objective.stage.is_some() => None,
+        Metric::Time(Timed::Response, Statistic::Percentile(percent)) => truth.percentile(percent),
+        Metric::Time(Timed::Response, Statistic::Mean) => truth.mean(),
+        _ => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! When the calls of a run were due.
+
+use plimsoll_model::plan::{Arrivals, Load, Spacing, Stage};
+use plimsoll_model::run::{Run, RunError};
+use plimsoll_model::schedule::Schedule;
+
+/// Beginnings of the sections of plans whose runs have a part of a schedule that others share.
+const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
+
+/// When each call was due, in order, nanoseconds from the run's beginning, the warm-up's first; `None`: nobody planned
+/// that, as in closed loops, or it can't be told from the run.
+///
+/// # Errors
+/// When the run's record of calls can't be read.
+pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
+    let Some(spacing) = spacing(run) else {
+        return Ok(None);
+    };
+    if run.has_requests {
+        let mut due = Vec::new();
+        run.each_request(|call| {
+            due.push(call.sample.arrival.0);
+            Ok(())
+        })?;
+        due.sort_unstable();
+        return Ok(Some(due));
+    }
+    let header = &run.header;
+    let Some(seed) = header.seed.filter(|_| header.shards.is_empty()) else {
+        return Ok(None);
+    };
+    let shares = |line: &str| SHARING_SECTIONS.iter().any(|begin| line.starts_with(begin));
+    if run.plan.lines().any(shares) {
+        return Ok(None);
+    }
+    let stages = header.planned_stages.iter().map(|stage| Stage {
+        name: stage.name.clone(),
+        warmup: stage.warmup,
+        duration: stage.duration(),
+        rate_from: stage.rate_from_per_s.unwrap_or_default(),
+        rate_to: stage.rate_to_per_s.unwrap_or_default(),
+    });
+    let load = Load {
+        arrivals: Arrivals::Open(spacing),
+        stages: stages.collect(),
+        calls: header.calls,
+        ..Load::default()
+    };
+    let calls = usize::try_from(run.summary.count_check.due).unwrap_or(usize::MAX);
+    let arrivals = Schedule::new(&load, seed).share(0, 1);
+    Ok(Some(arrivals.take(calls).map(|call| call.at).collect()))
+}
+
+fn spacing(run: &Run) -> Option<Spacing> {
+    let named = run.header.arrivals.as_deref()?;
+    Spacing::ALL
+        .into_iter()
+        .find(|spacing| spacing.name() == named)
+}

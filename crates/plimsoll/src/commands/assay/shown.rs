@@ -1,0 +1,154 @@
+//! An assay for a person, and as JSON.
+
+use std::fmt::Write as _;
+
+use plimsoll_model::units::Period;
+use serde_json::{Value, json};
+
+use super::findings::{Assay, Basis, Figure};
+
+impl Basis {
+    fn sentence(self) -> &'static str {
+        match self {
+            Basis::Schedule => {
+                "True is what a client would have seen that sends each call when it is due, and reads its answer when it comes."
+            }
+            Basis::Arrivals => {
+                "True is what the server took from each request's arrival: when calls were due is not known."
+            }
+        }
+    }
+
+    fn code(self) -> &'static str {
+        match self {
+            Basis::Schedule => "schedule",
+            Basis::Arrivals => "arrivals",
+        }
+    }
+}
+
+impl Assay {
+    /// The tables, with a sentence above that says what was found.
+    pub(super) fn text(&self) -> String {
+        let mut out = String::new();
+        let (held, of) = self.coverage();
+        let verdict = if of == 0 {
+            "The run has no intervals to hold against what was true".to_owned()
+        } else if held == of {
+            format!("All {of} intervals hold what was true")
+        } else {
+            format!("{} of {of} intervals DO NOT HOLD what was true", of - held)
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(
+            out,
+            "{verdict}: {} of {} calls compared.",
+            self.compared, self.calls
+        );
+        for sentence in &self.disagreements {
+            let _ = writeln!(out, "Not all can be compared: {sentence}.");
+        }
+        if self.stands_falsely() {
+            let _ = writeln!(out, "The run says of itself that it is valid.");
+        }
+        let _ = writeln!(out, "\n{}\n", self.basis.sentence());
+        let header = ["", "run", "interval", "true", "width", "error", ""].map(str::to_owned);
+        let rows: Vec<[String; 7]> = self.figures.iter().map(row).collect();
+        let all = || [&header].into_iter().chain(&rows);
+        let widths: [usize; 7] =
+            std::array::from_fn(|i| all().map(|row| row[i].chars().count()).max().unwrap_or(0));
+        for row in all() {
+            let cells = row.iter().zip(widths).enumerate();
+            let cells = cells.map(|(i, (cell, width))| {
+                if i == 0 {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
+            let line = cells.collect::<Vec<_>>().join("  ");
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        for promise in &self.promises {
+            let was = match promise.was_met {
+                Some(true) => "met in truth",
+                Some(false) => "missed in truth",
+                None => "too near to its limit in truth to tell",
+            };
+            let wrong = if promise.is_wrong() { ": WRONG" } else { "" };
+            let judged = promise.judged.words();
+            let _ = writeln!(out, "{}: judged {judged}, {was}{wrong}", promise.text);
+        }
+        let [p50, most] = self.server_late_us;
+        let _ = writeln!(
+            out,
+            "\nThe server itself was {p50:.1} µs late (p50), {most:.1} µs at most; both are in what was true. Its envelope \
+             holds what was committed to: {}. The way between both ends is taken to be at most {}.",
+            self.commitment,
+            Period(self.path)
+        );
+        out
+    }
+
+    /// The same for programs.
+    pub(super) fn document(&self) -> Value {
+        let (held, of) = self.coverage();
+        json!({
+            "run": self.run,
+            "commitment": self.commitment,
+            "law": self.law,
+            "seed": self.seed,
+            "path_us": self.path.as_secs_f64() * 1e6,
+            "basis": self.basis.code(),
+            "requests": self.requests,
+            "calls": self.calls,
+            "compared": self.compared,
+            "compared_share": self.compared as f64 / self.calls.max(1) as f64,
+            "disagreements": self.disagreements,
+            "valid": self.stands,
+            "falsely_valid": self.stands_falsely(),
+            "intervals": of,
+            "intervals_that_hold": held,
+            "server_late_p50_us": self.server_late_us[0],
+            "server_late_max_us": self.server_late_us[1],
+            "figures": self.figures.iter().map(|figure| json!({
+                "name": figure.name,
+                "value_us": figure.printed_us,
+                "instrument_us": figure.interval_us,
+                "true_us": figure.true_us,
+                "holds": figure.holds,
+                "relative_width": figure.relative_width(),
+                "relative_error": figure.relative_error(),
+            })).collect::<Vec<_>>(),
+            "objectives": self.promises.iter().map(|promise| json!({
+                "objective": promise.text,
+                "verdict": promise.judged,
+                "met": promise.was_met,
+                "wrong": promise.is_wrong(),
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn row(figure: &Figure) -> [String; 7] {
+    let range = |[low, high]: [f64; 2]| format!("{} to {}", millis(low), millis(high));
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    [
+        figure.name.to_owned(),
+        millis(figure.printed_us),
+        figure.interval_us.map_or("none".to_owned(), range),
+        format!("{} ms", range(figure.true_us)),
+        figure.relative_width().map_or(String::new(), percent),
+        percent(figure.relative_error()),
+        match figure.holds {
+            Some(true) => "holds".to_owned(),
+            Some(false) => "DOES NOT HOLD".to_owned(),
+            None => String::new(),
+        },
+    ]
+}
+
+/// Milliseconds to a microsecond.
+fn millis(us: f64) -> String {
+    format!("{:.3}", us / 1e3)
+}
