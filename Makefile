@@ -100,6 +100,7 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/bill.py
 	bench/pacing.py
 	bench/arrivals.py
+	bench/assay.py
 	bench/fleet.py
 	bench/bolt.py
 	bench/tick.py
