@@ -5,8 +5,6 @@
 //! falls on all alike. Differences are taken within rounds, and their intervals hold together:
 //! in 95 of 100 ladders of equal rungs not one difference is claimed. Pure: `plimsoll ladder`
 //! measures, and reports read the record (`ladder.json`).
-//!
-//! Long because the record is one document, with each of its fields explained.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,8 +13,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{Handshake, Limits, Primitives, Work};
-use crate::measure::Count;
-use crate::objective::{self, Conclusion, Judged};
+use crate::objective::Conclusion;
 use crate::run::{Conditions, Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
 use crate::statistics::paired::{Paired, fewest_pairs, paired};
@@ -27,11 +24,13 @@ mod checked;
 mod gate;
 pub mod pieces;
 mod price;
+mod slice;
 pub mod turns;
 
 pub use crate::gate::{Gate, Metric, Part, Unit};
 pub use gate::{Gated, Passage};
 pub use price::{Percentile, Price};
+pub use slice::{Carried, Slice};
 use turns::TurnsRecord;
 
 /// The name of the file.
@@ -40,87 +39,6 @@ pub const FILE_NAME: &str = "ladder.json";
 /// How often a ladder of equal rungs may claim any difference at all: half of the 5 % that
 /// reports speak of, since slices next to each other are not quite independent.
 pub const ALPHA: f64 = 0.025;
-
-/// One slice of a rung: a run of its own. Times in µs; `None`: not known, or too few calls.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Slice {
-    /// Response time of calls that ended ok.
-    pub p50_us: Option<f64>,
-    /// The same at the 99th percentile.
-    pub p99_us: Option<f64>,
-    /// User and system CPU of the client.
-    pub client_cpu_us_per_call: Option<f64>,
-    /// The same of the watched server.
-    pub server_cpu_us_per_call: Option<f64>,
-    /// The same of the sidecars on the way; left out where there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sidecar_cpu_us_per_call: Option<f64>,
-    /// Bytes of the client's heap. Left out where connections are few, or several threads made them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_bytes_per_connection: Option<f64>,
-    /// Left out where the server was not started afresh for the slice, or connections are few.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_bytes_per_connection: Option<f64>,
-    /// Median time until a connection could carry a call; left out where none was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection_p50_us: Option<f64>,
-    /// What TCP carried; left out where it was not counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Carried>,
-    /// Calls that ended with an error.
-    pub errors: u64,
-    /// The run's figures describe the target.
-    pub valid: bool,
-    /// Full handshakes are all that makes it invalid, where sessions were to be resumed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub not_resumed: bool,
-    /// What the plan's objectives came to; left out where it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conclusion: Option<Conclusion>,
-    /// The plan's objectives, each with what was measured; left out where there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub objectives: Vec<Judged>,
-    /// The run directory, relative to the ladder's.
-    pub run: String,
-    /// What it carried in all, where that is asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<Volume>,
-}
-
-/// Bytes that TCP carried both ways, and for what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
-    /// Both ways together.
-    pub bytes: u64,
-    /// Calls that were sent, the warm-up's included.
-    pub calls: u64,
-    /// Connections whose bytes these are.
-    pub connections: u64,
-}
-
-impl Carried {
-    /// `None`: nothing was counted.
-    fn of(run: &Run) -> Option<Carried> {
-        let record = run.measured();
-        let measures = &record.measures;
-        let check = &run.summary.count_check;
-        let connections = measures.of(Count::LinkConnections);
-        (connections > 0).then(|| Carried {
-            bytes: measures.of(Count::LinkBytesSent) + measures.of(Count::LinkBytesReceived),
-            calls: check.ok + check.errors + check.cut_off,
-            connections,
-        })
-    }
-
-    /// What all of them carried.
-    fn sum(all: impl Iterator<Item = Carried>) -> Option<Carried> {
-        all.reduce(|a, b| Carried {
-            bytes: a.bytes + b.bytes,
-            calls: a.calls + b.calls,
-            connections: a.connections + b.connections,
-        })
-    }
-}
 
 /// What a slice carried, and what that cost: for tables of throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -189,63 +107,6 @@ impl Volume {
     }
 }
 
-impl Slice {
-    /// The figures of `run`, which is kept in `directory`.
-    pub fn of(run: &Run, directory: String) -> Slice {
-        let total = &run.summary.total;
-        let objectives = objective::judge_run(run);
-        Slice {
-            p50_us: total.response.and_then(|r| r.p50_us),
-            p99_us: total.response.and_then(|r| r.p99_us),
-            client_cpu_us_per_call: total.client.and_then(|c| c.cpu_us_per_call),
-            server_cpu_us_per_call: total.server.and_then(|s| s.cpu_us_per_call),
-            sidecar_cpu_us_per_call: None,
-            client_bytes_per_connection: run.header.heap_bytes_per_connection,
-            server_bytes_per_connection: None,
-            connection_p50_us: run
-                .summary
-                .phases()
-                .and_then(|phases| phases.connection?.p50_us),
-            carried: Carried::of(run),
-            errors: total.errors,
-            // A difference of times that are known only between two numbers may be the generator's.
-            valid: run.summary.health.valid && !run.summary.health.is_late(),
-            not_resumed: objective::only_not_resumed(run),
-            conclusion: Conclusion::of(&objectives),
-            objectives,
-            run: directory,
-            volume: None,
-        }
-    }
-
-    /// What was measured may be the generator's.
-    pub fn is_generator_limited(&self) -> bool {
-        !self.valid && !self.not_resumed
-    }
-
-    fn value(&self, metric: Metric) -> Option<f64> {
-        match metric {
-            // A server that did not resume shows what a new connection costs, under another name.
-            _ if self.not_resumed && metric.part() == Some(Part::Resumed) => None,
-            Metric::P50 => self.p50_us,
-            Metric::P99 => self.p99_us,
-            Metric::ClientCpu
-            | Metric::BusyClientCpu
-            | Metric::ConnectionClientCpu
-            | Metric::ResumedClientCpu => self.client_cpu_us_per_call,
-            Metric::ServerCpu
-            | Metric::BusyServerCpu
-            | Metric::ConnectionServerCpu
-            | Metric::ResumedServerCpu => self.server_cpu_us_per_call,
-            Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
-            Metric::ClientMemory => self.client_bytes_per_connection,
-            Metric::ServerMemory => self.server_bytes_per_connection,
-            Metric::ConnectionTime | Metric::ResumedTime => self.connection_p50_us,
-            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes => None,
-        }
-    }
-}
-
 /// One variant of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rung {
@@ -257,6 +118,9 @@ pub struct Rung {
     /// plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_tls: Option<String>,
+    /// The proxy on the way, with its version and its TLS library. Left out where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
     /// What each of its new connections asks of the cryptography, where their price was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Handshake>,
@@ -447,7 +311,9 @@ impl LadderRecord {
     fn stated(&self) -> usize {
         let measured = Metric::ALL
             .iter()
-            .filter(|m| !m.is_exact() && self.rungs.iter().any(|r| r.median(**m).is_some()))
+            // Memory of proxies is shown and never compared.
+            .filter(|m| !m.is_exact() && **m != Metric::ProxyMemory)
+            .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
         Self::pairs(self.rungs.len()).count() * measured.max(1)
     }

@@ -39,6 +39,7 @@ mod spacing;
 mod surroundings;
 mod target;
 mod tls;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,7 +61,10 @@ pub use find::FindSpec;
 pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
-pub use ladder::{LadderSpec, Library, Network, RungSpec, RungTable, Secured, Via};
+pub use ladder::{
+    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via,
+    register_proxies,
+};
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
 pub use limit::Limit;
@@ -77,6 +81,7 @@ pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
 pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
+pub use wire::Wire;
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -185,9 +185,14 @@ fn unmet(rung: &Rung) -> Vec<String> {
     seen.into_iter().map(sentence).collect()
 }
 
-/// Differences of it are stated: sidecars' CPU over all the turns is one figure without an interval.
+/// Differences of it are stated: proxies' CPU over all the turns is one figure without an interval, and so is their
+/// memory.
 fn is_compared(ladder: &LadderRecord, metric: Metric) -> bool {
-    ladder.turns.is_none() || metric != Metric::SidecarCpu
+    match metric {
+        Metric::ProxyMemory => false,
+        Metric::SidecarCpu => ladder.turns.is_none(),
+        _ => true,
+    }
 }
 
 /// The metrics that were measured.

@@ -9,6 +9,8 @@ mod openssl;
 mod outline;
 mod parts;
 mod prices;
+mod proxied;
+mod routes;
 mod servers;
 mod sidecars;
 mod slices;
@@ -22,7 +24,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::{LadderRecord, Metric, Part, Rung, Slice, Volume};
+use plimsoll_model::ladder::turns::Measured;
+use plimsoll_model::ladder::{LadderRecord, Metric, Part, Rung, Skipped, Slice, Volume};
 use plimsoll_model::plan::{ChainCheck, Trust};
 use plimsoll_model::record::Times;
 use plimsoll_model::run::{Conditions, Run, SCHEMA_VERSION};
@@ -41,6 +44,7 @@ use crate::version;
 
 pub(crate) use flags::ClimbFlags;
 use outline::Outline;
+pub(crate) use routes::example;
 use servers::{Servers, Whose};
 use slices::Rounds;
 use testbed::Testbed;
@@ -120,8 +124,12 @@ pub(crate) struct Climb<'a> {
     plans: Vec<Plan>,
     /// Cores were kept awake in the last turns.
     awake: bool,
+    /// A rung's proxy ended while it was measured.
+    has_lost: bool,
     /// What is measured after the turns.
     parts: Vec<Rounds>,
+    /// What was measured in turns, rung by rung.
+    in_turns: Vec<Measured>,
     /// How long connections took to make, rung by rung.
     connections: Vec<BTreeMap<Part, Times>>,
     /// Dropped, and so stopped, with the climb.
@@ -143,6 +151,7 @@ impl<'a> Climb<'a> {
         let dir =
             execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        let (available, mut skipped) = proxied::leave_out(&mut outline.rungs)?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {
@@ -157,15 +166,15 @@ impl<'a> Climb<'a> {
                 Servers::default()
             }
         };
-        for skipped in &servers.skipped {
+        skipped.extend(servers.skipped.iter().cloned());
+        for skipped in &skipped {
             let (name, reason) = (&skipped.name, &skipped.reason);
             console::notice(format_args!("{name} is not measured: {reason}"));
         }
-        let skipped = servers.skipped.clone();
         let rungs = 0..outline.rungs.len();
         let libraries: Vec<Option<String>> = rungs.map(|rung| servers.library(rung)).collect();
         let identities = servers.identities();
-        let testbed = Testbed::build(servers, &mut outline.rungs, &dir)?;
+        let testbed = Testbed::build(servers, &mut outline.rungs, &available, &dir)?;
         let (rungs, turning) = (&outline.rungs, &outline.turning);
         let plans = rungs
             .iter()
@@ -194,10 +203,12 @@ impl<'a> Climb<'a> {
                 .iter()
                 .zip(libraries)
                 .zip(handshakes)
-                .map(|((rung, library), handshake)| Rung {
+                .zip(testbed.proxies())
+                .map(|(((rung, library), handshake), proxy)| Rung {
                     name: rung.name.clone(),
                     settings: rung.settings.clone(),
                     server_tls: library,
+                    proxy,
                     handshake,
                     ..Rung::default()
                 })
@@ -208,6 +219,7 @@ impl<'a> Climb<'a> {
         };
         Ok(Climb {
             connections: vec![BTreeMap::new(); rungs.len()],
+            in_turns: Vec::new(),
             outline,
             record,
             dir,
@@ -215,6 +227,7 @@ impl<'a> Climb<'a> {
             process: asked.process,
             team,
             awake: false,
+            has_lost: false,
             parts,
             testbed,
         })
@@ -245,8 +258,51 @@ impl<'a> Climb<'a> {
             }
             Ok(turning) => self.turns_and_parts(turning),
         };
+        let lost = self.leave_out_lost();
         self.keep()?;
-        outcome
+        outcome.and(lost)
+    }
+
+    /// Takes the rungs out of the record whose proxies ended while they were measured.
+    ///
+    /// # Errors
+    /// Where no rung is left.
+    fn leave_out_lost(&mut self) -> Result<(), Failure> {
+        self.testbed.proxied().note_deaths();
+        let deaths: Vec<Option<String>> = (0..self.record.rungs.len())
+            .map(|rung| self.testbed.proxied().death(rung).map(str::to_owned))
+            .collect();
+        if deaths.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        self.has_lost = true;
+        let measured = std::mem::take(&mut self.record.rungs);
+        for (rung, death) in measured.into_iter().zip(&deaths) {
+            match death {
+                None => self.record.rungs.push(rung),
+                Some(reason) => self.record.skipped.push(Skipped {
+                    name: rung.name,
+                    reason: reason.clone(),
+                }),
+            }
+        }
+        let in_turns = std::mem::take(&mut self.in_turns).into_iter().zip(&deaths);
+        let kept = in_turns.filter(|(_, death)| death.is_none());
+        self.in_turns = kept.map(|(measured, _)| measured).collect();
+        self.compare_turns();
+        if self.record.rungs.is_empty() {
+            return Err(Failure::error("ladder.via: every rung was left out"));
+        }
+        Ok(())
+    }
+
+    /// Returns the exit code of what was measured: an error where a rung was lost.
+    pub(crate) fn exit(&self) -> Exit {
+        match (self.record.interrupted, self.has_lost) {
+            (true, _) => Exit::Interrupted,
+            (false, true) => Exit::Error,
+            (false, false) => Exit::of(self.record.conclusion()),
+        }
     }
 
     /// What the record keeps of a run.
@@ -309,7 +365,10 @@ fn verified(plan: &Plan) -> f64 {
 /// Mutual TLS without a certificate would quietly be another rung.
 fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
     let without = rungs.iter().find(|rung| {
+        // A proxy gets certificates of the ladder for the load, and is asked about those for the server elsewhere.
+        let is_to_server = !rung.has_proxy() || rung.is_passed_through();
         rung.secured == Secured::Mutual
+            && is_to_server
             && rung.spec.tls.as_ref().is_none_or(|tls| tls.cert.is_none())
     });
     match without {

@@ -36,6 +36,7 @@ mod process;
 mod processor;
 mod progress;
 mod protocols;
+mod proxies;
 mod remaining;
 mod reporter;
 mod shards;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     defects::watch();
     stopping::survive_file_size_limit();
     plimsoll_protocols::registry::register();
+    proxies::register();
     let settled = |exit| console::settle().map(|()| exit);
     let exit = match defect::caught(|| run().and_then(settled)) {
         Ok(Ok(exit)) => exit,

@@ -276,7 +276,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
         }
     }
     let stdout = String::from_utf8(output.stdout).unwrap();
-    for words in ["sidecar CPU a call", "server memory a connection"] {
+    for words in ["proxy CPU a call", "server memory a connection"] {
         assert!(stdout.contains(words), "{stdout}");
     }
 }

@@ -17,8 +17,10 @@ named! {
         ClientCpu "client_cpu" "client CPU a call",
         /// The same of the watched server, µs.
         ServerCpu "server_cpu" "server CPU a call",
-        /// The same of all sidecars on the way together, µs.
-        SidecarCpu "sidecar_cpu" "sidecar CPU a call",
+        /// The same of all proxies on the way together, sidecars among them, µs.
+        SidecarCpu "sidecar_cpu" "proxy CPU a call",
+        /// Memory of all proxies on the way together at its highest, bytes.
+        ProxyMemory "proxy_memory" "proxy memory",
         /// CPU a call of a client that keeps so many calls in flight that it never waits for an arrival, µs.
         BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
         /// The same of such a client's server, µs.
@@ -102,7 +104,8 @@ impl Metric {
     /// Returns the unit of its values and of differences between them.
     pub fn unit(self) -> Unit {
         match self {
-            Metric::ClientMemory
+            Metric::ProxyMemory
+            | Metric::ClientMemory
             | Metric::ServerMemory
             | Metric::ConnectionBytes
             | Metric::ResumedBytes

@@ -8,7 +8,8 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Table;
 
 use super::protocol::{self, Protocol, Section};
-use super::{Limit, Problem, target};
+use super::wire::Wire;
+use super::{Limit, Problem, Spec, target};
 
 /// What one call is: one section, named after its protocol ([`super::register`]), and as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -118,6 +119,15 @@ impl CallSpec {
         let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
         let own = typed.and_then(|typed| typed.clone().try_into().ok());
         (name, own)
+    }
+
+    /// What a proxy has to understand of the connections of `spec`, whose call this is.
+    pub fn wire(&self, spec: &Spec) -> Wire {
+        let mut given = self.protocols();
+        let first = given.next();
+        first.map_or_else(Wire::default, |(protocol, section)| {
+            (protocol.wire)(section, spec)
+        })
     }
 
     /// Takes the deadline out that a section gives itself.

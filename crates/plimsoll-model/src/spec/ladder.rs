@@ -1,5 +1,7 @@
 //! `[ladder]`: the variants of a plan, every combination of its axes.
 
+mod via;
+
 use std::collections::BTreeMap;
 
 use clap::{ArgAction, Args, value_parser};
@@ -13,6 +15,8 @@ use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
 use crate::named::named;
 use crate::units::Period;
+
+pub use via::{OwnProxy, UpstreamTls, Via, register_proxies};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -77,8 +81,8 @@ pub struct LadderSpec {
     /// Rungs one by one, each measured at every combination of the axes' values. Default: one, as the plan is.
     #[arg(skip)]
     pub rungs: Option<Vec<RungTable>>,
-    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`, or a
-    /// plan's key with dots.
+    /// `tls`, `connection`, `version`, `suite`, `group`, `certificate`, `library`, `size`, `network`, `via`,
+    /// `upstream_tls`, or a plan's key with dots.
     #[arg(skip)]
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
@@ -147,20 +151,6 @@ named! {
     }
 }
 
-named! {
-    /// How many sidecars a rung's calls pass.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Via by name {
-        /// None.
-        #[default]
-        Direct "direct",
-        /// On this machine, without encryption of its own.
-        OneSidecar "one sidecar",
-        /// With mutual TLS between them.
-        TwoSidecars "two sidecars",
-    }
-}
-
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
@@ -172,8 +162,10 @@ pub struct RungSpec {
     pub secured: Secured,
     /// Of the server that the ladder starts.
     pub network: Network,
-    /// Sidecars on the way.
+    /// Sidecars or a proxy on the way.
     pub via: Via,
+    /// How the proxy's connections to the server are secured; `None`: as the load's.
+    pub upstream_tls: Option<UpstreamTls>,
     /// The kind of both ends' certificates, where the ladder makes them: as `certs --algorithm`
     /// names it. `None`: the usual one.
     pub certificate: Option<String>,
@@ -187,7 +179,7 @@ pub struct RungSpec {
 
 /// More would take hours, and be too many to read.
 const MAX_RUNGS: usize = 64;
-const NAMED_AXES: [&str; 10] = [
+const NAMED_AXES: [&str; 11] = [
     "tls",
     "connection",
     "version",
@@ -198,6 +190,7 @@ const NAMED_AXES: [&str; 10] = [
     "size",
     "network",
     "via",
+    "upstream_tls",
 ];
 impl Spec {
     /// The rungs of the plan's ladder, the last axis changing fastest.
@@ -214,6 +207,7 @@ impl Spec {
             secured: Secured::of(self),
             network: Network::Localhost,
             via: Via::Direct,
+            upstream_tls: None,
             certificate: None,
             library: Library::default(),
             serve: None,
@@ -381,6 +375,7 @@ impl RungSpec {
         let key = format!("ladder.{axis}");
         let text = match value {
             Value::String(text) => text.clone(),
+            Value::Table(own) if axis == "via" => via::own_name(own),
             other => other.to_string(),
         };
         let mut rung = self.clone();
@@ -416,7 +411,12 @@ impl RungSpec {
                     }
                 }
             }
-            "via" => rung.via = one_of(&text, &Via::ALL, Via::name).map_err(wrong)?,
+            "via" => rung.via = via::read(value, &text).map_err(wrong)?,
+            "upstream_tls" => {
+                let all = &UpstreamTls::ALL;
+                let found = one_of(&text, all, UpstreamTls::name).map_err(wrong)?;
+                rung.upstream_tls = Some(found);
+            }
             "network" => {
                 rung.network = one_of(&text, &Network::ALL, Network::name).map_err(wrong)?;
             }
@@ -436,7 +436,7 @@ impl RungSpec {
                     match suggest(path, &NAMED_AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
                         None => problem.help(
-                            "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, or a key of the plan, such as \"load.connections\"",
+                            "an axis is tls, connection, version, suite, group, certificate, library, size, network, via, upstream_tls, or a key of the plan, such as \"load.connections\"",
                         ),
                     }
                 })?;

@@ -16,6 +16,7 @@ use super::apply::NOT_TEXT;
 use super::keys::keys_of;
 use super::problem::{Problem, Problems};
 use super::surroundings::Surroundings;
+use super::wire::Wire;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{Arrivals, Call, CallPlan, Stage};
 
@@ -91,6 +92,12 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
         false
     }
 
+    /// What a proxy has to understand of its connections.
+    fn wire(&self, spec: &Spec) -> Wire {
+        let _ = spec;
+        Wire::Bytes
+    }
+
     /// Asked only of those who schedule themselves.
     fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
         (None, Vec::new())
@@ -140,6 +147,8 @@ pub struct Protocol {
     pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
     /// [`Section::is_secured`].
     pub(super) is_secured: fn(&Table, &Spec) -> bool,
+    /// [`Section::wire`].
+    pub(super) wire: fn(&Table, &Spec) -> Wire,
     /// [`Section::files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`Section::apply_defaults`].
@@ -176,6 +185,9 @@ impl Protocol {
             },
             calls_in_a_row: |section| typed::<S>(section).ok()?.calls_in_a_row(),
             is_secured: |section, spec| typed::<S>(section).is_ok_and(|own| own.is_secured(spec)),
+            wire: |section, spec| {
+                typed::<S>(section).map_or_else(|_| Wire::default(), |own| own.wire(spec))
+            },
             files: |section| typed::<S>(section).map_or_else(|_| Vec::new(), |own| own.files()),
             apply_defaults: |section, load| {
                 if let Ok(own) = typed::<S>(section) {

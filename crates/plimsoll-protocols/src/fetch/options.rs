@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use plimsoll_model::spec::{
-    LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, made_by_server,
-    scheme_of,
+    LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, Wire,
+    made_by_server, scheme_of,
 };
 use plimsoll_model::template::MetadataField;
 use plimsoll_model::units::{Period, Size};
@@ -101,6 +101,10 @@ impl Section for FetchOptions {
     const FETCHES_FILES: bool = true;
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
+
+    fn wire(&self, _: &Spec) -> Wire {
+        Wire::Http1
+    }
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
         load.read_buffer.get_or_insert(READ_BUFFER);

@@ -10,7 +10,7 @@ use plimsoll_model::Outcome;
 use plimsoll_model::plan::Proxy;
 use plimsoll_model::spec::{
     DEFAULT_DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes,
-    Section, Spec, Surroundings, is_printable, is_visible,
+    Section, Spec, Surroundings, Wire, is_printable, is_visible,
 };
 use plimsoll_model::template::{self, Varying};
 #[cfg(all(feature = "schema", feature = "targets"))]
@@ -163,6 +163,10 @@ impl Section for GrpcSpec {
 
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
         Some(&mut self.metadata)
+    }
+
+    fn wire(&self, _: &Spec) -> Wire {
+        Wire::Http2Trailers
     }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {

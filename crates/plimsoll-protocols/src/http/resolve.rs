@@ -9,7 +9,7 @@ use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
     DEFAULT_DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems,
-    Schemes, Section, Spec, Surroundings, is_visible, keys_of, path_of,
+    Schemes, Section, Spec, Surroundings, Wire, is_visible, keys_of, path_of,
 };
 use plimsoll_model::template::{self, Template};
 use plimsoll_model::units::{Period, Size};
@@ -91,6 +91,10 @@ impl Section for HttpSpec {
         let all = own.into_iter().chain(frames);
         all.filter_map(|(key, path)| Some((key, path.clone()?)))
             .collect()
+    }
+
+    fn wire(&self, spec: &Spec) -> Wire {
+        self.wire_of(spec)
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {

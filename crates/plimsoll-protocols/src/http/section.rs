@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::spec::{GoodputSpec, Limit, MetadataSpec};
+use plimsoll_model::spec::{GoodputSpec, Limit, MetadataSpec, Spec, Wire};
 use plimsoll_model::units::{Period, Size};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -160,6 +160,18 @@ pub struct HttpSpec {
 }
 
 impl HttpSpec {
+    /// What a proxy has to understand of the connections of `spec`, whose call this is.
+    pub(super) fn wire_of(&self, spec: &Spec) -> Wire {
+        if self.websocket.is_some() {
+            return Wire::Socket;
+        }
+        match self.version.unwrap_or_default() {
+            HttpVersion::V2 => Wire::Http2,
+            HttpVersion::Auto if spec.tls.is_some() => Wire::Http2,
+            HttpVersion::V1 | HttpVersion::Auto => Wire::Http1,
+        }
+    }
+
     /// The frames of a script, where there is one.
     pub(super) fn frames(&self) -> Option<&[FrameSpec]> {
         let socket = self.websocket.as_ref()?;

@@ -29,8 +29,11 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
                 cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
+            // One figure without an interval: nothing on the first rung's way could be compared with it.
+            let on_the_way = ladder.rungs[of].median(Metric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
+                on_the_way.map(|us| format!("what is on the way takes {} of CPU a call", time(us))),
                 saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),
                 resumed.map(|c| format!("it adds {c}, to one that resumes a session")),

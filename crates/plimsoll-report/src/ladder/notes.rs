@@ -20,6 +20,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         ));
     }
     notes.extend(libraries(ladder));
+    notes.extend(proxies(ladder));
     notes.extend(limits(ladder));
     for rung in &ladder.rungs {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
@@ -42,6 +43,17 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         notes.push(what.to_owned());
     }
     notes
+}
+
+/// The programs on the way, with their versions.
+fn proxies(ladder: &LadderRecord) -> Option<String> {
+    let mut all: Vec<&str> = Vec::new();
+    for proxy in ladder.rungs.iter().filter_map(|rung| rung.proxy.as_deref()) {
+        if !all.contains(&proxy) {
+            all.push(proxy);
+        }
+    }
+    (!all.is_empty()).then(|| format!("on the way: {}", all.join(", ")))
 }
 
 /// Whose TLS, and whose cryptography, the rungs' figures are those of.

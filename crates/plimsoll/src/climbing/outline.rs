@@ -275,10 +275,10 @@ fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Fail
         None => Ok(()),
         Some(rung) => Err(Failure::usage(
             format_args!(
-                "ladder.via with --rendezvous: the sidecars of rung \"{}\" are reached from their own machine only",
+                "ladder.via with --rendezvous: the sidecars or the proxy of rung \"{}\" are reached from their own machine only",
                 rung.name
             ),
-            "start relays yourself (plimsoll relay sidecar), and give each a rung with its target",
+            "start them yourself (a sidecar: plimsoll relay sidecar), and give each a rung with its target",
         )),
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::thread;
@@ -12,7 +13,7 @@ use plimsoll_engine::resources::Watched;
 use plimsoll_engine::{cores, layout};
 use plimsoll_model::ladder::Skipped;
 use plimsoll_model::plan::Identity;
-use plimsoll_model::spec::{Library, Network, RungSpec, Secured, WatchSpec};
+use plimsoll_model::spec::{Library, Network, RungSpec, Secured, Via, WatchSpec};
 use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use plimsoll_stack::namespace::Namespace;
 
@@ -66,6 +67,8 @@ struct Wanted {
     kind: Option<String>,
     /// `None`: a server of ours.
     openssl: Option<openssl::Asked>,
+    /// Its address, where a proxy's configuration names it; `None`: any.
+    at: Option<SocketAddr>,
 }
 
 impl Wanted {
@@ -73,9 +76,13 @@ impl Wanted {
         Wanted {
             words: rung.serve.as_deref().unwrap_or(words).to_vec(),
             network: rung.network,
-            secured: rung.secured,
+            secured: rung.server_secured(),
             kind: rung.certificate.clone(),
             openssl: (rung.library == Library::OpenSsl).then(|| openssl::Asked::of(&rung.spec)),
+            at: match &rung.via {
+                Via::Own(own) => Some(own.upstream),
+                _ => None,
+            },
         }
     }
 }
@@ -101,7 +108,8 @@ pub(super) fn start(
     for (nth, rung) in rungs.iter_mut().enumerate() {
         let wanted = Wanted::of(words, rung);
         let kind = wanted.kind.clone();
-        if rung.secured != Secured::Off && !servers.sets.contains_key(&kind) {
+        let is_plain = rung.secured == Secured::Off && rung.server_secured() == Secured::Off;
+        if !is_plain && !servers.sets.contains_key(&kind) {
             let set = servers.certify(kind.as_deref(), dir)?;
             servers.sets.insert(kind.clone(), set);
         }
@@ -113,7 +121,8 @@ pub(super) fn start(
             Some(known) => *known,
             None => {
                 let place = servers.running.len();
-                let server = servers.launch(key.0.clone(), place, None)?;
+                let at = key.0.at.map(|at| at.to_string());
+                let server = servers.launch(key.0.clone(), place, at.as_deref())?;
                 servers.running.push(server);
                 started.insert(key, place);
                 place
@@ -266,6 +275,11 @@ impl Servers {
             (Some(_), _) => self.openssl.clone(),
             (None, _) => Some(version::tls()),
         }
+    }
+
+    /// The certificates of the server of a rung; `None`: it is not ours.
+    pub(super) fn certificates(&self, rung: &RungSpec) -> Option<&CertificateSet> {
+        self.sets.get(&rung.certificate)
     }
 
     /// A command, where the network is that a server is reached through, and its host there.

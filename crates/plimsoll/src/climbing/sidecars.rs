@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_engine::resources::{Usage, Watched};
 use plimsoll_engine::{Address, layout};
 use plimsoll_model::spec::{RungSpec, Secured, Via, WatchSpec, give_addresses, parse_target};
 use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
@@ -14,6 +13,7 @@ use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 
 use crate::child::Served;
 use crate::failure::Failure;
+use crate::proxies::process::Used;
 
 /// From the load to a target, by where it is and how many sidecars there are.
 type Way = (SocketAddr, Via);
@@ -44,7 +44,7 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<Sidecars, Fail
     let mut sidecars = Sidecars::default();
     let mut set = None;
     for rung in rungs {
-        if rung.via == Via::Direct {
+        if !matches!(rung.via, Via::OneSidecar | Via::TwoSidecars) {
             sidecars.by_rung.push(None);
             continue;
         }
@@ -53,10 +53,16 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<Sidecars, Fail
             set = Some(made.map_err(Failure::error)?);
         }
         let end = Target::of(rung)?;
-        let way = (end.address, rung.via);
+        let way = (end.address, rung.via.clone());
         if !sidecars.ways.contains_key(&way) {
-            let started = way_to(way, rung, set.as_ref(), dir, sidecars.ways.len() + 1)?;
-            sidecars.ways.insert(way, started);
+            let started = way_to(
+                way.clone(),
+                rung,
+                set.as_ref(),
+                dir,
+                sidecars.ways.len() + 1,
+            )?;
+            sidecars.ways.insert(way.clone(), started);
         }
         if let Some(first) = sidecars.ways.get(&way).and_then(|way| way.last()) {
             end.redirect(rung, first.address);
@@ -81,16 +87,12 @@ impl Sidecars {
         Ok(())
     }
 
-    /// The CPU, in µs, that the sidecars of a rung have used so far; `None` where it has none.
-    pub(super) fn cpu_us(&self, rung: usize) -> Option<u64> {
+    /// What the sidecars of a rung have used so far; `None` where it has none.
+    pub(super) fn used(&self, rung: usize) -> Option<Used> {
         let way = self.by_rung.get(rung)?.as_ref()?;
-        let usage = |sidecar: &Sidecar| Watched::pid(sidecar.process.0.id()).usage();
-        let used = |usage: Usage| usage.cpu_ns / 1000;
-        self.ways
-            .get(way)?
-            .iter()
-            .map(|sidecar| usage(sidecar).map(used))
-            .sum()
+        let all = self.ways.get(way)?.iter();
+        let used = all.map(|sidecar| Used::by(sidecar.process.0.id()));
+        used.reduce(|a, b| Some(a?.plus(b?)))?
     }
 }
 
@@ -166,24 +168,26 @@ fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure>
 }
 
 /// The server at which a rung's calls end.
-struct Target {
-    address: SocketAddr,
-    host: String,
+pub(super) struct Target {
+    pub(super) address: SocketAddr,
+    pub(super) host: String,
 }
 
 impl Target {
-    fn of(rung: &RungSpec) -> Result<Target, Failure> {
+    /// # Errors
+    /// Where it has no address.
+    pub(super) fn of(rung: &RungSpec) -> Result<Target, Failure> {
         let url = rung.spec.target.as_deref().unwrap_or_default();
         let wrong = |why: String| {
             Failure::usage(
-                format_args!("ladder.via: the target {url:?} can't be put behind a sidecar: {why}"),
+                format_args!("ladder.via: the target {url:?} can't be put behind a proxy: {why}"),
                 "give a target that resolves, or let the ladder start its own server: serve = [\"score\"]",
             )
         };
         let (mut target, _) = parse_target(url).map_err(wrong)?;
         let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
         give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
-        // A sidecar's upstream is one address: the first.
+        // A proxy's upstream is one address: the first.
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
             .iter()
@@ -197,8 +201,8 @@ impl Target {
         })
     }
 
-    /// Points `rung` at the sidecar at `address`; certificate and process stay the target's.
-    fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
+    /// Points `rung` at the proxy at `address`; certificate and process stay the target's.
+    pub(super) fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
         if let Some(tls) = &mut rung.spec.tls {
             tls.server_name.get_or_insert_with(|| self.host.clone());
         }

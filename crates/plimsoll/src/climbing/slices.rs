@@ -92,6 +92,9 @@ impl Climb<'_> {
                     None | Some(Part::Memory) => Company::Alone,
                     Some(_) => Company::All,
                 };
+                if self.testbed.proxied().is_down(rung) {
+                    continue;
+                }
                 let before = self.testbed.before(rung, &mut plan, company)?;
                 let plan = &plan;
                 let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
@@ -121,6 +124,10 @@ impl Climb<'_> {
                 if process.stop.level() != StopLevel::Run {
                     self.record.interrupted = true;
                     return Ok(());
+                }
+                let is_down = self.testbed.proxied().note_deaths();
+                if is_down && run.is_err() && self.testbed.proxied().is_down(rung) {
+                    continue;
                 }
                 let run = run?;
                 // The k-th slices of two rungs are of the same round wherever they are compared: each has one a round.

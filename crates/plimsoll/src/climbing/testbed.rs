@@ -1,4 +1,4 @@
-//! The testbed of a ladder: the servers and sidecars that its rungs need, and the figures of a slice that only it knows.
+//! The testbed of a ladder: the servers, sidecars and proxies that its rungs need, and the figures of a slice that only it knows.
 
 use std::path::Path;
 
@@ -8,14 +8,17 @@ use plimsoll_model::plan::Watch;
 use plimsoll_model::run::{MANY_CONNECTIONS, Run};
 use plimsoll_model::spec::RungSpec;
 
+use super::proxied::{Available, Proxied};
 use super::servers::Servers;
 use super::sidecars::{self, Sidecars};
 use crate::failure::Failure;
+use crate::proxies::process::Used;
 
 /// Dropped, everything that was started ends.
 pub(super) struct Testbed {
     servers: Servers,
     sidecars: Sidecars,
+    proxied: Proxied,
 }
 
 /// Which rungs are up.
@@ -30,22 +33,27 @@ pub(super) enum Company {
 pub(super) struct Before {
     /// The server's memory, where it was started for this slice.
     server_rss: Option<u64>,
-    sidecars_cpu_us: Option<u64>,
+    /// What sidecars or a proxy had used.
+    on_the_way: Option<Used>,
 }
 
 impl Testbed {
-    /// Puts the sidecars that the rungs ask for before their targets.
+    /// Puts the sidecars and proxies that the rungs ask for before their targets.
     ///
     /// # Errors
     /// When one does not start.
     pub(super) fn build(
         servers: Servers,
         rungs: &mut [RungSpec],
+        available: &Available,
         dir: &Path,
     ) -> Result<Testbed, Failure> {
+        let sidecars = sidecars::start(rungs, &dir.join("sidecars"))?;
+        let proxied = Proxied::start(rungs, available, &servers, dir)?;
         Ok(Testbed {
             servers,
-            sidecars: sidecars::start(rungs, &dir.join("sidecars"))?,
+            sidecars,
+            proxied,
         })
     }
 
@@ -69,17 +77,35 @@ impl Testbed {
         }
         Ok(Before {
             server_rss: fresh.map(|(_, rss)| rss),
-            sidecars_cpu_us: self.sidecars.cpu_us(rung),
+            on_the_way: self.used_on_the_way(rung),
         })
     }
 
-    /// Starts servers and sidecars afresh, where they were; the servers in the order of these rungs.
+    /// Starts servers, sidecars and proxies afresh, where they were; the servers in the order of these rungs. A proxy
+    /// that does not start again is down.
     ///
     /// # Errors
-    /// When one does not start again.
+    /// When a server or sidecar does not start again.
     pub(super) fn renew(&mut self, order: &[u32]) -> Result<(), Failure> {
         self.servers.renew_all(order)?;
-        self.sidecars.renew()
+        self.sidecars.renew()?;
+        self.proxied.renew();
+        Ok(())
+    }
+
+    /// What sidecars or a proxy of a rung have used so far; `None` where it has none.
+    fn used_on_the_way(&self, rung: usize) -> Option<Used> {
+        self.sidecars.used(rung).or_else(|| self.proxied.used(rung))
+    }
+
+    /// The proxies that rungs pass, each with its version.
+    pub(super) fn proxies(&self) -> impl Iterator<Item = Option<String>> + '_ {
+        self.proxied.described()
+    }
+
+    /// The proxies of rungs, which may have ended by themselves.
+    pub(super) fn proxied(&mut self) -> &mut Proxied {
+        &mut self.proxied
     }
 
     /// The ladder has started every rung's server, so that no call of another rung reaches it unseen, as one
@@ -92,11 +118,12 @@ impl Testbed {
     pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
         let check = &run.summary.count_check;
         let calls = check.ok + check.errors + check.cut_off;
-        if let (Some(before), Some(now)) = (before.sidecars_cpu_us, self.sidecars.cpu_us(rung))
+        if let (Some(before), Some(now)) = (before.on_the_way, self.used_on_the_way(rung))
             && calls > 0
         {
-            let used = now.saturating_sub(before) as f64;
+            let used = now.cpu_us.saturating_sub(before.cpu_us) as f64;
             slice.sidecar_cpu_us_per_call = Some(used / calls as f64);
+            slice.proxy_rss_bytes_max = Some(now.rss_bytes_max);
         }
         let total = &run.summary.total;
         let open = total.connections_open_max;

@@ -275,11 +275,6 @@ impl Climb<'_> {
         if turning.timed.is_some() {
             return self.sitting(turning, 1).map(drop);
         }
-        let besides = self.parts.iter().filter_map(|rounds| rounds.part);
-        let besides = besides.map(|part| part.metrics().len()).sum();
-        // Looking several times would claim a difference more often than looking once.
-        let alpha = ALPHA / f64::from(turning.stretches);
-        let mut all: Vec<Measured> = Vec::new();
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         let series = Series::new(self.process.progress);
         let sittings = turning.stretches * turning.sittings;
@@ -290,13 +285,16 @@ impl Climb<'_> {
             _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
         };
         for sitting in 1..=sittings {
-            let more = self.sitting(turning, sitting)?;
-            match turning.renews {
-                _ if all.is_empty() => all = more,
-                true => Measured::extend_afresh(&mut all, more),
-                false => Measured::extend(&mut all, more),
+            let more = self.sitting_or_loss(turning, sitting)?;
+            let is_lost = more.is_none();
+            match (more, turning.renews) {
+                (None, _) => {}
+                (Some(more), _) if self.in_turns.is_empty() => self.in_turns = more,
+                (Some(more), true) => Measured::extend_afresh(&mut self.in_turns, more),
+                (Some(more), false) => Measured::extend(&mut self.in_turns, more),
             }
-            if !sitting.is_multiple_of(turning.sittings) && !self.record.interrupted {
+            let is_over = self.record.interrupted || is_lost;
+            if !sitting.is_multiple_of(turning.sittings) && !is_over {
                 let elapsed = Duration::from_nanos(clock.now().0);
                 if elapsed >= due {
                     due = elapsed + PROGRESS_INTERVAL;
@@ -308,24 +306,21 @@ impl Climb<'_> {
                 }
                 continue;
             }
-            for (rung, measured) in self.record.rungs.iter_mut().zip(&all) {
+            for (rung, measured) in self.record.rungs.iter_mut().zip(&self.in_turns) {
                 let quantile = |q| measured.quantile_us(q);
                 rung.in_turns = (sitting > 1).then(|| InTurns {
                     p50_us: quantile(0.5),
                     p99_us: quantile(0.99),
                 });
             }
-            let mut turns = TurnsRecord::of(&all, alpha, besides, self.record.seed);
-            turns.wanted_us = turning.resolution_us;
-            turns.kept_awake = self.awake;
-            let reached = turns.resolution_us();
-            self.record.turns = Some(turns);
-            if self.record.interrupted || self.is_decided() {
+            self.compare_turns();
+            if is_over || self.is_decided() {
                 break;
             }
             if sitting < sittings {
                 self.keep()?;
-                let found = reached.map_or_else(
+                let reached = self.record.turns.as_ref();
+                let found = reached.and_then(TurnsRecord::resolution_us).map_or_else(
                     || "nothing is resolved yet".to_owned(),
                     |us| format!("resolved to ±{}", time(us)),
                 );
@@ -337,6 +332,55 @@ impl Climb<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Compares what was measured in turns so far.
+    pub(super) fn compare_turns(&mut self) {
+        let Ok(turning) = self.outline.turning else {
+            return;
+        };
+        if turning.timed.is_some() {
+            return;
+        }
+        let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
+        // Looking several times would claim a difference more often than looking once.
+        let alpha = ALPHA / f64::from(turning.stretches);
+        let seed = self.record.seed;
+        let mut turns = TurnsRecord::of(&self.in_turns, alpha, metrics.sum(), seed);
+        turns.wanted_us = turning.resolution_us;
+        turns.kept_awake = self.awake;
+        self.record.turns = Some(turns);
+    }
+
+    /// One sitting; `None`: a proxy is down, so that not all rungs can be up together any more.
+    ///
+    /// # Errors
+    /// As [`Climb::sitting`].
+    fn sitting_or_loss(
+        &mut self,
+        turning: Turning,
+        sitting: u32,
+    ) -> Result<Option<Vec<Measured>>, Failure> {
+        if turning.renews && sitting > 1 {
+            let seed = self.seed_of(sitting);
+            let of = self.outline.rungs.len() as u32;
+            self.testbed.renew(&order(of, 0, seed))?;
+        }
+        if self.testbed.proxied().note_deaths() {
+            return Ok(None);
+        }
+        let measured = self.sitting(turning, sitting);
+        let is_down = self.testbed.proxied().note_deaths();
+        match measured {
+            // What the other rungs have of it counts.
+            Ok(measured) => Ok(Some(measured)),
+            Err(_) if is_down => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn seed_of(&self, sitting: u32) -> u64 {
+        self.record.seed.wrapping_add(u64::from(sitting - 1))
     }
 
     /// More turns could show nothing more that was asked for.
@@ -353,7 +397,7 @@ impl Climb<'_> {
     /// `sitting`: from 1.
     fn sitting(&mut self, turning: Turning, sitting: u32) -> Result<Vec<Measured>, Failure> {
         let of = self.outline.rungs.len() as u32;
-        let seed = self.record.seed.wrapping_add(u64::from(sitting - 1));
+        let seed = self.seed_of(sitting);
         let turns = |index| Turns {
             of,
             index,
@@ -363,9 +407,6 @@ impl Climb<'_> {
             read_cpu: true,
             slot: turning.timed.map(|(slot, _)| slot),
         };
-        if turning.renews && sitting > 1 {
-            self.testbed.renew(&order(of, 0, seed))?;
-        }
         let mut plans = self.plans.clone();
         let mut before = Vec::new();
         for (rung, plan) in plans.iter_mut().enumerate() {

@@ -26,6 +26,8 @@ use crate::shards::Meeting;
 #[command(before_help = "\
 Example: what TLS and client certificates add, with a server of ours for each
   plimsoll ladder plans/score-ladder.toml
+Example: what HAProxy and NGINX add, which the ladder configures, starts and stops
+  plimsoll ladder plans/score-ladder.toml --via direct,haproxy,nginx
 Example: what TLS and a proxy add to a service of your own
   plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
@@ -38,6 +40,11 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     call: DefaultFlags,
+
+    /// What stands between the load and the server, a rung each, in place of the plan's `via`: direct, a proxy that
+    /// `plimsoll proxies` lists, "one sidecar", "two sidecars".
+    #[arg(long, value_name = "PROXIES", value_delimiter = ',')]
+    via: Vec<String>,
 
     #[command(flatten)]
     pub(crate) climb: ClimbFlags,
@@ -59,7 +66,7 @@ pub(crate) fn execute(
             check_for_plan(origins)?;
             flags.spec(Path::new(plan), origins)?
         }
-        all if services.len() == all.len() && all.len() > 1 => {
+        all if services.len() == all.len() && (all.len() > 1 || arguments.via.len() > 1) => {
             (arguments.beside(&services, origins)?, String::new())
         }
         _ => {
@@ -73,6 +80,11 @@ pub(crate) fn execute(
         }
     };
     apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
+    if !arguments.via.is_empty() {
+        let ladder = spec.ladder.get_or_insert_default();
+        let ways = arguments.via.iter().cloned().map(Into::into).collect();
+        ladder.axes.insert("via".to_owned(), ways);
+    }
     let source = if services.is_empty() {
         Source::File {
             name: arguments.what[0].clone(),
@@ -98,11 +110,7 @@ pub(crate) fn execute(
             |options| shown::render(record, options),
             |options| closing::of_ladder(record, options),
         )?;
-        Ok(if record.interrupted {
-            Exit::Interrupted
-        } else {
-            Exit::of(record.conclusion())
-        })
+        Ok(climb.exit())
     })
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
 mod picked;
+pub(crate) mod proxies;
 pub(crate) mod relay;
 mod renewing;
 pub(crate) mod report;
@@ -215,6 +216,7 @@ pub(crate) enum Chosen {
     Serve(serve::Arguments),
     Relay(relay::Arguments),
     Stack(stack::Arguments),
+    Proxies(proxies::Arguments),
     Certs(certs::Arguments),
     Payload(payload::Arguments),
     Completions(completions::Arguments),
@@ -271,6 +273,7 @@ fn verbs() -> impl Iterator<Item = Verb> {
         Verb::of("serve", Chosen::Serve),
         Verb::of("relay", Chosen::Relay),
         Verb::of("stack", Chosen::Stack),
+        Verb::of("proxies", Chosen::Proxies),
         Verb::of("certs", Chosen::Certs),
         Verb::of("payload", Chosen::Payload),
         Verb::of("completions", Chosen::Completions),
@@ -431,6 +434,7 @@ fn carry_out(
         Chosen::Slurm(arguments) => slurm::execute(&arguments),
         Chosen::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
         Chosen::Check(arguments) => check::execute(&arguments, environment),
+        Chosen::Proxies(arguments) => proxies::execute(&arguments),
         Chosen::Certs(arguments) => certs::execute(&arguments),
         Chosen::Payload(arguments) => payload::execute(&arguments),
         Chosen::Completions(arguments) => completions::execute(&arguments),

@@ -39,6 +39,17 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll-protocols/src/grpc/schema.rs",
         &["--include_imports"],
     ),
+    // Flags of Caddy, Envoy and NGINX's build.
+    (
+        "crates/plimsoll/src/proxies/",
+        &[
+            "--adapter",
+            "--concurrency",
+            "--disable-hot-restart",
+            "--log-level",
+            "--with-stream",
+        ],
+    ),
     // Flags that the program gives its own processes.
     (
         "crates/plimsoll/src/commands/shard.rs",

@@ -193,6 +193,27 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
         "the stack of that name",
     ),
     (
+        "crates/plimsoll-model/src/spec/wire.rs",
+        "http",
+        "versions of HTTP, as proxies know them",
+    ),
+    (
+        "crates/plimsoll-model/src/spec/wire.rs",
+        "grpc",
+        "what proxies call it",
+    ),
+    (
+        "crates/plimsoll/src/proxies",
+        "http",
+        "versions of HTTP, and words of proxies' configurations",
+    ),
+    ("crates/plimsoll/src/proxies", "session", "a TLS session"),
+    (
+        "crates/plimsoll/src/proxies",
+        "grpc",
+        "words of proxies' configurations",
+    ),
+    (
         "crates/plimsoll/src/commands/view.rs",
         "http",
         "what a browser opens",

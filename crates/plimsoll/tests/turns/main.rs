@@ -6,6 +6,7 @@ mod links;
 mod sittings;
 #[path = "../support/mod.rs"]
 mod support;
+mod vias;
 
 use std::net::TcpListener;
 use std::process::Command;

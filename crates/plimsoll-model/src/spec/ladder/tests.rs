@@ -131,7 +131,7 @@ fn listed_rungs_override_server() {
 #[test]
 fn sidecars_are_an_axis() {
     let found = rungs("via = [\"direct\", \"one sidecar\", \"two sidecars\"]").unwrap();
-    let vias: Vec<Via> = found.iter().map(|r| r.via).collect();
+    let vias: Vec<Via> = found.iter().map(|r| r.via.clone()).collect();
     assert_eq!(vias, [Via::Direct, Via::OneSidecar, Via::TwoSidecars]);
     assert_eq!(found[2].name, "via two sidecars");
     let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();

@@ -1,0 +1,121 @@
+//! What stands between the load and the server of a rung: the axes `via` and `upstream_tls`.
+
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::{RungSpec, Secured};
+use crate::named::named;
+use crate::spec::problem::one_of;
+
+/// What a rung's calls pass on their way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Via {
+    /// Nothing.
+    #[default]
+    Direct,
+    /// A sidecar on this machine, without encryption of its own.
+    OneSidecar,
+    /// Two of them, with mutual TLS between them.
+    TwoSidecars,
+    /// A proxy of a name that was registered ([`register_proxies`]).
+    Proxy(&'static str),
+    /// A proxy that is started by a command of the plan.
+    Own(OwnProxy),
+}
+
+/// A proxy of one's own: a command with a configuration that names both addresses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnProxy {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The address at which it takes the load's connections.
+    pub listen: SocketAddr,
+    /// The address at which it looks for the server.
+    pub upstream: SocketAddr,
+}
+
+named! {
+    /// How a proxy's connections to the server are secured.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum UpstreamTls by name {
+        /// Plaintext: the proxy terminates the load's TLS.
+        Off "off",
+        /// The server shows a certificate, which the proxy checks.
+        Server "server",
+        /// The proxy shows one, too.
+        Mutual "mutual",
+        /// The load's TLS ends at the server: the proxy passes bytes on.
+        Passed "passed",
+    }
+}
+
+static PROXY_NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
+
+/// Makes plans know the names of proxies, before the first plan is read.
+pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
+    PROXY_NAMES.get_or_init(|| names.into_iter().collect());
+}
+
+/// # Errors
+/// Where it is neither a name that is known nor a table of a command and two addresses.
+pub(super) fn read(value: &Value, text: &str) -> Result<Via, String> {
+    if let Value::Table(table) = value {
+        let own = OwnProxy::deserialize(table.clone()).map_err(|e| {
+            format!(
+                "{}: a proxy of your own is {{ command = [\"PROGRAM\", …], listen = \"ADDRESS:PORT\", upstream = \"ADDRESS:PORT\" }}",
+                e.message()
+            )
+        })?;
+        if own.command.is_empty() {
+            return Err("command: an empty list starts nothing: name a program".to_owned());
+        }
+        if own.listen == own.upstream {
+            return Err(format!(
+                "listen and upstream are both {}: the proxy would call itself",
+                own.listen
+            ));
+        }
+        return Ok(Via::Own(own));
+    }
+    let mut known = vec!["direct", "one sidecar", "two sidecars"];
+    known.extend(PROXY_NAMES.get().into_iter().flatten());
+    Ok(match one_of(text, &known, |name| name)? {
+        "direct" => Via::Direct,
+        "one sidecar" => Via::OneSidecar,
+        "two sidecars" => Via::TwoSidecars,
+        proxy => Via::Proxy(proxy),
+    })
+}
+
+/// What a proxy of one's own is called: its program.
+pub(super) fn own_name(own: &Table) -> String {
+    let command = own.get("command").and_then(Value::as_array);
+    let program = command.and_then(|words| words.first()?.as_str());
+    program.map_or_else(|| Value::Table(own.clone()).to_string(), str::to_owned)
+}
+
+impl RungSpec {
+    /// Returns whether a proxy with a connection of its own to the server is on the way.
+    pub fn has_proxy(&self) -> bool {
+        matches!(self.via, Via::Proxy(_) | Via::Own(_))
+    }
+
+    /// Returns whether the load's TLS ends at the server although a proxy is on the way.
+    pub fn is_passed_through(&self) -> bool {
+        self.has_proxy() && self.upstream_tls == Some(UpstreamTls::Passed)
+    }
+
+    /// Returns how connections to the server are secured: as the load's, unless a proxy's differ.
+    pub fn server_secured(&self) -> Secured {
+        match self.upstream_tls.filter(|_| self.has_proxy()) {
+            None | Some(UpstreamTls::Passed) => self.secured,
+            Some(UpstreamTls::Off) => Secured::Off,
+            Some(UpstreamTls::Server) => Secured::Server,
+            Some(UpstreamTls::Mutual) => Secured::Mutual,
+        }
+    }
+}

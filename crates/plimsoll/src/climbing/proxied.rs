@@ -1,0 +1,362 @@
+//! The proxies of others that a ladder puts between the load and the servers of its rungs: one of its own for each rung.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plimsoll_model::ladder::Skipped;
+use plimsoll_model::spec::{RungSpec, Secured, Via};
+use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+
+use super::routes::{absolute, cannot_write, join_keys, route, upstream_of};
+use super::servers::Servers;
+use super::sidecars::Target;
+use crate::console;
+use crate::failure::Failure;
+use crate::proxies::process::{Running, StartError, Used, free_address};
+use crate::proxies::{self, Installed, Route, UpstreamTls};
+
+/// How often a port is chosen anew that another program took.
+const MAX_PORTS: u32 = 5;
+const LOG_FILE: &str = "proxy.log";
+
+/// The proxies that rungs ask for and this machine has, by their names.
+pub(super) type Available = BTreeMap<&'static str, Installed>;
+
+/// Takes out the rungs whose proxy is not on this machine, or can't carry them.
+///
+/// # Errors
+/// Where no rung is left.
+pub(super) fn leave_out(rungs: &mut Vec<RungSpec>) -> Result<(Available, Vec<Skipped>), Failure> {
+    let mut available = Available::new();
+    let (mut kept, mut skipped) = (Vec::new(), Vec::new());
+    for rung in std::mem::take(rungs) {
+        match find(&rung, &mut available) {
+            Ok(()) => kept.push(rung),
+            Err(reason) => skipped.push(Skipped {
+                name: rung.name,
+                reason,
+            }),
+        }
+    }
+    *rungs = kept;
+    match skipped.first().filter(|_| rungs.is_empty()) {
+        Some(first) => Err(Failure::error_with_help(
+            format_args!("ladder.via: no rung can be measured: {}", first.reason),
+            "`plimsoll proxies` lists what is here, what each proxy carries and how to get it",
+        )),
+        None => Ok((available, skipped)),
+    }
+}
+
+fn find(rung: &RungSpec, available: &mut Available) -> Result<(), String> {
+    let Via::Proxy(name) = rung.via else {
+        return Ok(());
+    };
+    if !available.contains_key(name) {
+        let proxy = proxies::named(name).ok_or_else(|| format!("{name} is no proxy"))?;
+        available.insert(name, proxy.installed()?);
+    }
+    let Some(installed) = available.get(name) else {
+        return Ok(());
+    };
+    // Where it will listen and what the files are called changes nothing.
+    let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
+    let set = CertificateSet::in_dir(Path::new(""));
+    let route = route(rung, (nowhere, nowhere), &set, None, PathBuf::new());
+    installed.obstacle(&route).map_or(Ok(()), Err)
+}
+
+/// Dropped, the proxies end.
+#[derive(Default)]
+pub(super) struct Proxied {
+    by_rung: Vec<Option<Hop>>,
+}
+
+/// The proxy of one rung.
+struct Hop {
+    rung: String,
+    described: String,
+    program: Program,
+    listen: SocketAddr,
+    log: PathBuf,
+    /// `None`: it did not start again.
+    running: Option<Running>,
+    /// Why the rung is left out.
+    death: Option<String>,
+    /// Files with keys, which are not kept.
+    keys: Vec<PathBuf>,
+}
+
+enum Program {
+    Known(Installed, Box<Route>),
+    Own(Vec<String>),
+}
+
+impl Program {
+    fn start(&self, listen: SocketAddr, log: &Path) -> Result<Running, StartError> {
+        let mut command = match self {
+            Program::Known(installed, route) => installed.command(route),
+            Program::Own(words) => {
+                let mut words = words.iter();
+                let mut command = Command::new(words.next().map_or("", String::as_str));
+                command.args(words);
+                command
+            }
+        };
+        Running::start(&mut command, listen, log)
+    }
+}
+
+impl Drop for Hop {
+    fn drop(&mut self) {
+        drop(self.running.take());
+        for key in &self.keys {
+            // The folder may have been removed meanwhile.
+            let _ = fs::remove_file(key);
+        }
+    }
+}
+
+impl Proxied {
+    /// Starts the proxies that the rungs ask for, with their files in folders of `dir`, and points the rungs at them.
+    ///
+    /// # Errors
+    /// When a target has no address, or a proxy does not start.
+    pub(super) fn start(
+        rungs: &mut [RungSpec],
+        available: &Available,
+        servers: &Servers,
+        dir: &Path,
+    ) -> Result<Proxied, Failure> {
+        let mut proxied = Proxied::default();
+        let mut own_set = None;
+        for (nth, rung) in rungs.iter_mut().enumerate() {
+            let hop = match &rung.via {
+                Via::Proxy(name) => match available.get(name) {
+                    Some(installed) => {
+                        let folder = dir.join("proxies").join(format!("{}-{name}", nth + 1));
+                        let target = Target::of(rung)?;
+                        let set = certificates(rung, servers, &mut own_set, dir)?;
+                        let upstream = match servers.pid(nth) {
+                            None if !rung.is_passed_through()
+                                && rung.server_secured() != Secured::Off =>
+                            {
+                                Some(upstream_of(rung, &target, &folder)?)
+                            }
+                            _ => None,
+                        };
+                        let ways = (&target, &set, upstream);
+                        let hop = known(rung, installed.clone(), ways, &folder)?;
+                        point(rung, &target, &set, servers, hop.listen);
+                        Some(hop)
+                    }
+                    None => None,
+                },
+                Via::Own(own) => {
+                    let target = Target::of(rung)?;
+                    let folder = dir.join("proxies").join(format!("{}-own", nth + 1));
+                    fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
+                    let program = Program::Own(own.command.clone());
+                    let log = folder.join(LOG_FILE);
+                    let (listen, described) = (own.listen, own.command.join(" "));
+                    let running = program.start(listen, &log);
+                    let running = running.map_err(|e| did_not_start(rung, &e, None, &log))?;
+                    target.redirect(rung, listen);
+                    Some(Hop {
+                        rung: rung.name.clone(),
+                        described,
+                        program,
+                        listen,
+                        log,
+                        running: Some(running),
+                        death: None,
+                        keys: Vec::new(),
+                    })
+                }
+                _ => None,
+            };
+            proxied.by_rung.push(hop);
+        }
+        Ok(proxied)
+    }
+
+    /// Each rung's proxy with its version, or the command that a plan has for it.
+    pub(super) fn described(&self) -> impl Iterator<Item = Option<String>> + '_ {
+        let described = |hop: &Option<Hop>| Some(hop.as_ref()?.described.clone());
+        self.by_rung.iter().map(described)
+    }
+
+    /// What the proxy of a rung has used since it was started; `None` where there is none.
+    pub(super) fn used(&self, rung: usize) -> Option<Used> {
+        let hop = self.by_rung.get(rung)?.as_ref()?;
+        hop.running.as_ref()?.used()
+    }
+
+    /// Starts all of them afresh, where they were. One that does not start again is down.
+    pub(super) fn renew(&mut self) {
+        self.note_deaths();
+        let mut all: Vec<&mut Hop> = self.by_rung.iter_mut().flatten().collect();
+        all.iter_mut().for_each(|hop| drop(hop.running.take()));
+        for hop in all {
+            match hop.program.start(hop.listen, &hop.log) {
+                Ok(running) => hop.running = Some(running),
+                Err(error) => hop.lose(error.to_string()),
+            }
+        }
+    }
+
+    /// Looks for proxies that have ended by themselves, and says which; returns whether one is down.
+    pub(super) fn note_deaths(&mut self) -> bool {
+        let mut is_down = false;
+        for hop in self.by_rung.iter_mut().flatten() {
+            let death = hop.running.as_mut().map(Running::death);
+            match death {
+                Some(None) => continue,
+                Some(Some(how)) if hop.death.is_none() => {
+                    hop.lose(format!("the proxy ended while it was measured ({how})"));
+                }
+                _ => {}
+            }
+            is_down = true;
+        }
+        is_down
+    }
+
+    /// Nothing answers on the way of the rung.
+    pub(super) fn is_down(&mut self, rung: usize) -> bool {
+        let hop = self.by_rung.get_mut(rung).and_then(Option::as_mut);
+        hop.is_some_and(|hop| hop.running.as_mut().is_none_or(|r| r.ended().is_some()))
+    }
+
+    /// Why a rung is left out, though it was begun.
+    pub(super) fn death(&self, rung: usize) -> Option<&str> {
+        self.by_rung.get(rung)?.as_ref()?.death.as_deref()
+    }
+}
+
+impl Hop {
+    fn lose(&mut self, why: String) {
+        if self.death.is_some() {
+            return;
+        }
+        let why = format!(
+            "{}: {why}; its log is {}",
+            self.described,
+            self.log.display()
+        );
+        console::notice(format_args!(
+            "{} is left out, and the other rungs go on: {why}",
+            self.rung
+        ));
+        self.death = Some(why);
+    }
+}
+
+fn did_not_start(
+    rung: &RungSpec,
+    error: &StartError,
+    configuration: Option<&Path>,
+    log: &Path,
+) -> Failure {
+    let file = configuration.map_or_else(String::new, |file| {
+        format!("its configuration is {}; ", file.display())
+    });
+    Failure::error_with_help(
+        format_args!("ladder.via: rung \"{}\": {error}", rung.name),
+        &format!("{file}its log is {}", log.display()),
+    )
+}
+
+/// The certificates with which a proxy stands in for the server of a rung.
+fn certificates(
+    rung: &RungSpec,
+    servers: &Servers,
+    own: &mut Option<CertificateSet>,
+    dir: &Path,
+) -> Result<CertificateSet, Failure> {
+    if let Some(set) = servers.certificates(rung) {
+        return Ok(set.clone());
+    }
+    let folder = dir.join("certs");
+    if rung.secured == Secured::Off || rung.is_passed_through() {
+        return Ok(CertificateSet::in_dir(&folder));
+    }
+    if let Some(set) = own {
+        return Ok(set.clone());
+    }
+    let made = make_certificates(&folder, &Options::default()).map_err(Failure::error)?;
+    Ok(own.insert(made).clone())
+}
+
+/// Starts a proxy that is known here, at a free port.
+fn known(
+    rung: &RungSpec,
+    installed: Installed,
+    (target, set, upstream): (&Target, &CertificateSet, Option<UpstreamTls>),
+    folder: &Path,
+) -> Result<Hop, Failure> {
+    let folder = absolute(folder);
+    fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
+    let log = folder.join(LOG_FILE);
+    let mut tries = 1;
+    loop {
+        let listen = free_address()
+            .map_err(|e| Failure::error(format_args!("ladder.via: no port is free: {e}")))?;
+        let ends = (listen, target.address);
+        let route = route(rung, ends, set, upstream.clone(), folder.clone());
+        let keys = if installed.joins_keys() {
+            join_keys(&route)?
+        } else {
+            Vec::new()
+        };
+        let file = installed.configuration_file(&route);
+        fs::write(&file, installed.configuration(&route)).map_err(|e| cannot_write(&file, &e))?;
+        let described = installed.describe();
+        let mut hop = Hop {
+            rung: rung.name.clone(),
+            described,
+            program: Program::Known(installed.clone(), Box::new(route)),
+            listen,
+            log: log.clone(),
+            running: None,
+            death: None,
+            keys,
+        };
+        match hop.program.start(listen, &log) {
+            Ok(running) => {
+                hop.running = Some(running);
+                return Ok(hop);
+            }
+            // Another program has taken the port meanwhile.
+            Err(_) if tries < MAX_PORTS && TcpStream::connect(listen).is_ok() => tries += 1,
+            Err(error) => return Err(did_not_start(rung, &error, Some(&file), &log)),
+        }
+    }
+}
+
+/// Points a rung at its proxy, which shows certificates of the ladder unless it passes the server's on.
+fn point(
+    rung: &mut RungSpec,
+    target: &Target,
+    set: &CertificateSet,
+    servers: &Servers,
+    listen: SocketAddr,
+) {
+    if rung.secured != Secured::Off && !rung.is_passed_through() {
+        let is_ours = servers.certificates(rung).is_some();
+        let tls = rung.spec.tls.get_or_insert_default();
+        tls.server_name = Some("localhost".to_owned());
+        if !is_ours {
+            tls.ca = Some(set.ca_cert.clone());
+            (tls.pin, tls.insecure) = (None, None);
+            let is_mutual = rung.secured == Secured::Mutual;
+            tls.cert = is_mutual.then(|| set.client_cert.clone());
+            tls.key = is_mutual.then(|| set.client_key.clone());
+        }
+    }
+    target.redirect(rung, listen);
+}

@@ -1,0 +1,190 @@
+//! What the proxy of a rung has to do: between which addresses, over what, and with which certificates.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::spec::{RungSpec, Secured, TlsSpec, Wire};
+use plimsoll_stack::certificates::CertificateSet;
+
+use super::sidecars::Target;
+use crate::failure::Failure;
+use crate::proxies::{Identity, Installed, ListenTls, Route, UpstreamTls};
+
+/// The certificates of this machine, where distributions keep them in one file.
+const SYSTEM_CAS: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// What the proxy of a rung does between two addresses. `upstream`: the TLS of a server that is not the ladder's.
+pub(super) fn route(
+    rung: &RungSpec,
+    (listen, server): (SocketAddr, SocketAddr),
+    set: &CertificateSet,
+    upstream: Option<UpstreamTls>,
+    dir: PathBuf,
+) -> Route {
+    let is_passed = rung.is_passed_through();
+    let wire = if is_passed && rung.secured != Secured::Off {
+        Wire::Bytes
+    } else {
+        rung.spec.call.wire(&rung.spec)
+    };
+    let identity = |cert: &Path, key: &Path, name: &str| Identity {
+        cert: absolute(cert),
+        key: absolute(key),
+        both: dir.join(name),
+    };
+    let listen_tls = (!is_passed && rung.secured != Secured::Off).then(|| ListenTls {
+        identity: identity(&set.server_cert, &set.server_key, "server.pem"),
+        client_ca: (rung.secured == Secured::Mutual).then(|| absolute(&set.ca_cert)),
+    });
+    let secured = rung.server_secured();
+    let of_ours = || UpstreamTls {
+        ca: Some(absolute(&set.ca_cert)),
+        identity: (secured == Secured::Mutual)
+            .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
+        server_name: "localhost".to_owned(),
+    };
+    let upstream_tls =
+        (!is_passed && secured != Secured::Off).then(|| upstream.unwrap_or_else(of_ours));
+    Route {
+        wire,
+        listen,
+        upstream: server,
+        listen_tls,
+        upstream_tls,
+        dir,
+    }
+}
+
+/// The configuration of a proxy for a load over `wire` whose ends are `secured`, with made-up addresses and files.
+///
+/// # Errors
+/// Why it can't carry that.
+pub(crate) fn example(
+    installed: &Installed,
+    wire: Wire,
+    listen: Secured,
+    upstream: Secured,
+) -> Result<String, String> {
+    let dir = PathBuf::from("/run/proxy");
+    let set = CertificateSet::in_dir(Path::new("/run/certs"));
+    let identity = |cert: &Path, key: &Path, name: &str| Identity {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        both: dir.join(name),
+    };
+    let route = Route {
+        wire,
+        listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+        upstream: SocketAddr::from(([127, 0, 0, 1], 9090)),
+        listen_tls: (listen != Secured::Off).then(|| ListenTls {
+            identity: identity(&set.server_cert, &set.server_key, "server.pem"),
+            client_ca: (listen == Secured::Mutual).then(|| set.ca_cert.clone()),
+        }),
+        upstream_tls: (upstream != Secured::Off).then(|| UpstreamTls {
+            ca: Some(set.ca_cert.clone()),
+            identity: (upstream == Secured::Mutual)
+                .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
+            server_name: "localhost".to_owned(),
+        }),
+        dir: dir.clone(),
+    };
+    match installed.obstacle(&route) {
+        Some(obstacle) => Err(obstacle),
+        None => Ok(installed.configuration(&route)),
+    }
+}
+
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The TLS of a server that is not the ladder's, as the plan has it.
+pub(super) fn upstream_of(
+    rung: &RungSpec,
+    target: &Target,
+    dir: &Path,
+) -> Result<UpstreamTls, Failure> {
+    let tls = rung.spec.tls.clone().unwrap_or_default();
+    let wrong = |what: &str, help: &str| {
+        Failure::usage(
+            format_args!("ladder.via: rung \"{}\": {what}", rung.name),
+            help,
+        )
+    };
+    if tls.pin.is_some() {
+        return Err(wrong(
+            "tls.pin: a proxy checks who signed the server's certificate, not its fingerprint",
+            "give tls.ca, or put the proxy before a server that the ladder starts: serve = [\"score\"]",
+        ));
+    }
+    let system = || {
+        SYSTEM_CAS
+            .map(PathBuf::from)
+            .into_iter()
+            .find(|file| file.is_file())
+    };
+    let ca = match (&tls.ca, tls.insecure) {
+        (_, Some(true)) => None,
+        (Some(ca), _) => Some(absolute(ca)),
+        (None, _) => Some(system().ok_or_else(|| {
+            wrong(
+                "this machine has no file of trusted certificates that a proxy could read",
+                "give tls.ca",
+            )
+        })?),
+    };
+    let TlsSpec { cert, key, .. } = tls;
+    let identity = match (rung.server_secured(), cert, key) {
+        (Secured::Mutual, Some(cert), Some(key)) => Some(Identity {
+            cert: absolute(&cert),
+            key: absolute(&key),
+            both: absolute(dir).join("client.pem"),
+        }),
+        (Secured::Mutual, ..) => {
+            return Err(wrong(
+                "the proxy has no certificate to show to the server",
+                "give tls.cert and tls.key in the plan",
+            ));
+        }
+        _ => None,
+    };
+    Ok(UpstreamTls {
+        ca,
+        identity,
+        server_name: tls.server_name.unwrap_or_else(|| target.host.clone()),
+    })
+}
+
+/// Writes certificates and keys into files of both, which nobody else may read.
+pub(super) fn join_keys(route: &Route) -> Result<Vec<PathBuf>, Failure> {
+    let listen = route.listen_tls.as_ref().map(|tls| &tls.identity);
+    let upstream = route.upstream_tls.as_ref();
+    let upstream = upstream.and_then(|tls| tls.identity.as_ref());
+    let mut files = Vec::new();
+    for identity in [listen, upstream].into_iter().flatten() {
+        let join = || {
+            let [cert, key] = [fs::read(&identity.cert)?, fs::read(&identity.key)?];
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&identity.both)?;
+            file.write_all(&[cert, b"\n".to_vec(), key].concat())
+        };
+        join().map_err(|e| cannot_write(&identity.both, &e))?;
+        files.push(identity.both.clone());
+    }
+    Ok(files)
+}
+
+pub(super) fn cannot_write(path: &Path, e: &io::Error) -> Failure {
+    Failure::error(format_args!(
+        "ladder.via: can't write {}: {e}",
+        path.display()
+    ))
+}

@@ -1,0 +1,155 @@
+//! Apache httpd 2.4.47 and newer, as Debian packages it (`apache2`), with the event MPM.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plimsoll_model::spec::Wire;
+
+use super::{
+    Installed, MAX_IDLE_CONNECTIONS, Proxy, Route, Version, on_path, printed, quoted, words_after,
+};
+
+pub(super) static PROXY: Proxy = Proxy {
+    name: "apache2",
+    title: "Apache httpd",
+    install: "apt-get install apache2-bin",
+    carries: &[Wire::Http1, Wire::Http2, Wire::Socket],
+    remark: "requests that come as HTTP/2 go on as HTTP/1.1; one process of many threads",
+    find: || on_path("apache2"),
+    version,
+    lacks: |_, _| {
+        let is_missing = modules_dir().is_none();
+        is_missing.then(|| {
+            "this Apache httpd has its modules elsewhere: apt-get install apache2-bin".to_owned()
+        })
+    },
+    file: "httpd.conf",
+    configure,
+    arguments,
+    joins_keys: true,
+};
+
+/// Connections that the one process serves at once: of the load, each with a thread.
+const MAX_WORKERS: u32 = 1024;
+
+fn modules_dir() -> Option<PathBuf> {
+    let dirs = ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules"];
+    dirs.map(PathBuf::from).into_iter().find(|dir| dir.is_dir())
+}
+
+fn version(program: &Path) -> Option<Version> {
+    let printed = printed(program, &["-v"])?;
+    Some(Version {
+        number: words_after(&printed, "Apache/", 1)?,
+        // Its module, not the program, is linked with a library.
+        tls: None,
+        printed,
+    })
+}
+
+fn arguments(command: &mut Command, file: &Path) {
+    let dir = file.parent().unwrap_or(Path::new(""));
+    command
+        .arg("-d")
+        .arg(dir)
+        .arg("-f")
+        .arg(file)
+        .arg("-DFOREGROUND");
+}
+
+fn configure(_: &Installed, route: &Route) -> String {
+    let mut text = String::new();
+    let modules = modules_dir().unwrap_or_default();
+    let is_multiplexed = route.wire == Wire::Http2;
+    let mut names = vec!["mpm_event", "unixd", "authz_core", "proxy", "proxy_http"];
+    if route.listen_tls.is_some() || route.upstream_tls.is_some() {
+        names.extend(["socache_shmcb", "ssl"]);
+    }
+    names.extend(is_multiplexed.then_some("http2"));
+    names.extend((route.wire == Wire::Socket).then_some("proxy_wstunnel"));
+    for name in names {
+        let file = modules.join(format!("mod_{name}.so"));
+        // What has no file is built in.
+        if file.is_file() {
+            let _ = writeln!(text, "LoadModule {name}_module {}", quoted(&file));
+        }
+    }
+    let pid = quoted(&route.dir.join("httpd.pid"));
+    let runtime = quoted(&route.dir);
+    let _ = writeln!(
+        text,
+        "ServerName localhost\nListen {}\nPidFile {pid}\nDefaultRuntimeDir {runtime}\nErrorLog /dev/stderr\nLogLevel warn",
+        route.listen
+    );
+    // It refuses to serve as root.
+    if rustix::process::geteuid().is_root() {
+        text += "User nobody\nGroup #65534\n";
+    }
+    let _ = writeln!(
+        text,
+        "StartServers 1\nServerLimit 1\nThreadsPerChild {MAX_WORKERS}\nThreadLimit {MAX_WORKERS}\nMaxRequestWorkers {MAX_WORKERS}\nMinSpareThreads 1\nMaxSpareThreads {MAX_WORKERS}\nMaxConnectionsPerChild 0\nKeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 3600\nTimeout 3600\nLimitRequestBody 0"
+    );
+    let protocols = match (is_multiplexed, &route.listen_tls) {
+        (false, _) => "http/1.1",
+        (true, Some(_)) => "h2",
+        (true, None) => "h2c",
+    };
+    let _ = writeln!(text, "Protocols {protocols}");
+    if let Some(tls) = &route.listen_tls {
+        let identity = &tls.identity;
+        let _ = writeln!(
+            text,
+            "SSLEngine on\nSSLProtocol -all +TLSv1.2 +TLSv1.3\nSSLSessionCache shmcb:{}(512000)\nSSLCertificateFile {}\nSSLCertificateKeyFile {}",
+            route.dir.join("resumption").display(),
+            quoted(&identity.cert),
+            quoted(&identity.key)
+        );
+        if let Some(ca) = &tls.client_ca {
+            let _ = writeln!(
+                text,
+                "SSLVerifyClient require\nSSLVerifyDepth 5\nSSLCACertificateFile {}",
+                quoted(ca)
+            );
+        }
+    }
+    let secured = if route.upstream_tls.is_some() {
+        "s"
+    } else {
+        ""
+    };
+    if let Some(tls) = &route.upstream_tls {
+        text += "SSLProxyEngine on\nSSLProxyProtocol -all +TLSv1.2 +TLSv1.3\n";
+        match &tls.ca {
+            // The name in the URL is an address: of the certificate only the signer is checked.
+            Some(ca) => {
+                let _ = writeln!(
+                    text,
+                    "SSLProxyVerify require\nSSLProxyVerifyDepth 5\nSSLProxyCheckPeerName off\nSSLProxyCheckPeerCN off\nSSLProxyCACertificateFile {}",
+                    quoted(ca)
+                );
+            }
+            None => {
+                text += "SSLProxyVerify none\nSSLProxyCheckPeerName off\nSSLProxyCheckPeerCN off\nSSLProxyCheckPeerExpire off\n";
+            }
+        }
+        if let Some(identity) = &tls.identity {
+            let _ = writeln!(
+                text,
+                "SSLProxyMachineCertificateFile {}",
+                quoted(&identity.both)
+            );
+        }
+    }
+    let upgrade = if route.wire == Wire::Socket {
+        " upgrade=websocket"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        text,
+        "ProxyRequests Off\nProxyPreserveHost On\nProxyPass / http{secured}://{}/ keepalive=On max={MAX_IDLE_CONNECTIONS} ttl=3600 flushpackets=on timeout=3600{upgrade}",
+        route.upstream
+    );
+    text
+}

@@ -1,0 +1,109 @@
+//! HAProxy (its configuration manual, version 2.6 and newer).
+
+use std::path::Path;
+use std::process::Command;
+
+use plimsoll_model::spec::Wire;
+
+use super::{
+    Installed, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, Route, Version, on_path, printed, quoted,
+    words_after,
+};
+
+pub(super) static PROXY: Proxy = Proxy {
+    name: "haproxy",
+    title: "HAProxy",
+    install: "apt-get install haproxy",
+    carries: &[
+        Wire::Http1,
+        Wire::Http2,
+        Wire::Http2Trailers,
+        Wire::Socket,
+        Wire::Bytes,
+    ],
+    remark: "",
+    find: || on_path("haproxy"),
+    version,
+    lacks: |_, _| None,
+    file: "haproxy.cfg",
+    configure,
+    arguments,
+    joins_keys: true,
+};
+
+fn version(program: &Path) -> Option<Version> {
+    let printed = printed(program, &["-vv"])?;
+    Some(Version {
+        number: words_after(&printed, "HAProxy version ", 1)?,
+        tls: words_after(&printed, "Running on OpenSSL version : ", 2),
+        printed,
+    })
+}
+
+fn arguments(command: &mut Command, file: &Path) {
+    // It stays in the foreground, whatever the file says.
+    command.arg("-db").arg("-f").arg(file);
+}
+
+fn configure(_: &Installed, route: &Route) -> String {
+    let is_bytes = route.wire == Wire::Bytes;
+    let mode = if is_bytes { "tcp" } else { "http" };
+    let alpn = match route.wire {
+        Wire::Bytes => None,
+        Wire::Http1 | Wire::Socket => Some("http/1.1"),
+        Wire::Http2 | Wire::Http2Trailers => Some("h2"),
+    };
+    let mut bind = format!("bind {}", route.listen);
+    let mut server = format!("server server {}", route.upstream);
+    match (&route.listen_tls, alpn) {
+        (Some(tls), alpn) => {
+            bind += &format!(" ssl crt {}", quoted(&tls.identity.both));
+            if let Some(alpn) = alpn {
+                bind += &format!(" alpn {alpn}");
+            }
+            if let Some(ca) = &tls.client_ca {
+                bind += &format!(" ca-file {} verify required", quoted(ca));
+            }
+        }
+        (None, Some("h2")) => bind += " proto h2",
+        (None, _) => {}
+    }
+    match (&route.upstream_tls, alpn) {
+        (Some(tls), alpn) => {
+            server += " ssl";
+            if let Some(alpn) = alpn {
+                server += &format!(" alpn {alpn}");
+            }
+            match &tls.ca {
+                Some(ca) => server += &format!(" verify required ca-file {}", quoted(ca)),
+                None => server += " verify none",
+            }
+            // An address is no name that could be asked for (RFC 6066 §3).
+            if tls.server_name.parse::<std::net::IpAddr>().is_err() {
+                server += &format!(" sni str({})", tls.server_name);
+                if tls.ca.is_some() {
+                    server += &format!(" verifyhost {}", tls.server_name);
+                }
+            }
+            if let Some(identity) = &tls.identity {
+                server += &format!(" crt {}", quoted(&identity.both));
+            }
+        }
+        (None, Some("h2")) => server += " proto h2",
+        (None, _) => {}
+    }
+    let mut defaults = format!(
+        "    mode {mode}\n    timeout connect 10s\n    timeout client 1h\n    timeout server 1h\n    timeout tunnel 1h\n"
+    );
+    if !is_bytes {
+        server += &format!(" pool-max-conn {MAX_IDLE_CONNECTIONS} pool-purge-delay 1h");
+        defaults +=
+            "    timeout http-keep-alive 1h\n    http-reuse always\n    option http-no-delay\n";
+    }
+    format!(
+        "global\n    nbthread 1\n    tune.h2.max-concurrent-streams {MAX_STREAMS}\n\
+         defaults\n{defaults}\
+         frontend load\n    {bind}\n    default_backend upstream\n\
+         backend upstream\n    {server}\n"
+    )
+}

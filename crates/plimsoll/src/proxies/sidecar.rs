@@ -1,0 +1,88 @@
+//! Plimsoll's own sidecar, as a proxy that terminates the load's TLS.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plimsoll_model::spec::Wire;
+
+use super::{Identity, Installed, Proxy, Route, Version, quoted};
+use crate::version;
+
+pub(super) static PROXY: Proxy = Proxy {
+    name: "sidecar",
+    title: "Plimsoll's sidecar",
+    install: "it is part of Plimsoll",
+    carries: &[
+        Wire::Http1,
+        Wire::Http2,
+        Wire::Http2Trailers,
+        Wire::Socket,
+        Wire::Bytes,
+    ],
+    remark: "all but gRPC is passed on as bytes; takes TLS with client certificates alone",
+    find: || std::env::current_exe().ok(),
+    version: |_: &Path| {
+        Some(Version {
+            number: env!("CARGO_PKG_VERSION").to_owned(),
+            tls: Some(version::tls()),
+            printed: String::new(),
+        })
+    },
+    lacks,
+    file: "sidecar.toml",
+    configure,
+    arguments,
+    joins_keys: false,
+};
+
+fn arguments(command: &mut Command, file: &Path) {
+    command.args(["relay", "sidecar"]).arg(file);
+}
+
+fn lacks(_: &Installed, route: &Route) -> Option<String> {
+    let tls = route.listen_tls.as_ref()?;
+    if tls.client_ca.is_none() {
+        return Some(
+            "the sidecar takes TLS with client certificates alone: tls = \"mutual\"".to_owned(),
+        );
+    }
+    (route.wire == Wire::Http2)
+        .then(|| "the sidecar does not negotiate HTTP/2 over TLS, except for gRPC".to_owned())
+}
+
+fn configure(_: &Installed, route: &Route) -> String {
+    let protocol = match route.wire {
+        Wire::Http2Trailers => "grpc",
+        _ => "tcp",
+    };
+    let mut text = format!(
+        "[[route]]\nname = \"load\"\nlisten = \"{}\"\nprotocol = \"{protocol}\"\nupstream = [\"{}\"]\n",
+        route.listen, route.upstream
+    );
+    let files = |ca: Option<&PathBuf>, identity: Option<&Identity>| {
+        let mut keys = Vec::new();
+        keys.extend(ca.map(|ca| format!("ca = {}", quoted(ca))));
+        keys.extend(
+            identity.map(|own| format!("cert = {}, key = {}", quoted(&own.cert), quoted(&own.key))),
+        );
+        keys.join(", ")
+    };
+    if let Some(tls) = &route.listen_tls {
+        let keys = files(tls.client_ca.as_ref(), Some(&tls.identity));
+        let _ = writeln!(text, "listen_tls = {{ {keys} }}");
+    }
+    if let Some(tls) = &route.upstream_tls {
+        let mut keys = files(tls.ca.as_ref(), tls.identity.as_ref());
+        if tls.ca.is_none() {
+            keys += if keys.is_empty() { "" } else { ", " };
+            keys += "insecure = true";
+        }
+        let name = &tls.server_name;
+        let _ = writeln!(
+            text,
+            "upstream_tls = {{ {keys}, server_name = \"{name}\" }}"
+        );
+    }
+    text
+}

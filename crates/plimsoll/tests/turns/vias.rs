@@ -1,0 +1,308 @@
+//! Proxies of others as rungs: Debian's HAProxy and NGINX, whose configuration the ladder writes.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::run::Run;
+
+use crate::support::peers::python;
+use crate::support::ports::free_port;
+use crate::support::{LONGEST, Place, Server, stderr_of, text};
+
+/// What is called, by what proxies have to understand of it, and the server for it.
+const CALLS: [(&str, &str, &str); 4] = [
+    ("http1", "[call.http]\npath = \"/bytes/1KiB\"", "http"),
+    (
+        "http2",
+        "[call.http]\nversion = \"2\"\npath = \"/bytes/1KiB\"",
+        "http",
+    ),
+    (
+        "grpc",
+        "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = { json = \"[0.1, 0.2]\" }",
+        "score",
+    ),
+    (
+        "tcp",
+        "[call.bolt]\nservice = \"com.alipay.test.TestService:1.0\"\nmethod = \"echoStr\"\narguments = '[\"hello\"]'",
+        "bolt",
+    ),
+];
+
+/// 160 calls, dealt to the rungs five at a time.
+const LOAD: &str = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"400ms\"\n";
+
+fn write(place: &Place, name: &str, call: &str, load: &str, ladder: &str) {
+    let plan = format!("{call}\n{load}[ladder]\nparts = [\"none\"]\n{ladder}\n");
+    fs::write(place.path(name), plan).unwrap();
+}
+
+#[track_caller]
+fn measured(place: &Place, name: &str, more: &[&str]) -> (String, LadderRecord) {
+    let plan = format!("{name}.toml");
+    let out = place.expect(0, &[&["ladder", &plan, "--out", name], more].concat());
+    (out, LadderRecord::load(&place.path(name)).unwrap())
+}
+
+#[track_caller]
+fn all_ok(place: &Place, name: &str, record: &LadderRecord, each: u64) {
+    for rung in &record.rungs {
+        for slice in &rung.slices {
+            let run = Run::load(&place.path(name).join(&slice.run)).unwrap();
+            let count = &run.summary.count_check;
+            assert_eq!((count.ok, count.errors), (each, 0), "{name}: {rung:?}");
+            let is_secured = rung.settings["tls"] != "off";
+            assert_eq!(run.header.tls.is_some(), is_secured, "{name}: {rung:?}");
+        }
+    }
+}
+
+/// Plaintext, TLS that ends at the proxy, TLS and mutual TLS on both sides, TLS that passes through, TLS that begins at
+/// the proxy.
+#[test]
+fn proxies_carry_protocols_with_every_tls() {
+    for (name, call, server) in CALLS {
+        let place = Place::new();
+        let ladder = format!(
+            "turn = 5\nserve = [\"{server}\"]\nvia = [\"haproxy\", \"nginx\"]\nrungs = [\n\
+             {{ tls = \"off\" }},\n{{ tls = \"server\", upstream_tls = \"off\" }},\n\
+             {{ tls = \"mutual\" }},\n{{ tls = \"server\", upstream_tls = \"passed\" }},\n]"
+        );
+        write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
+        let (out, record) = measured(&place, name, &[]);
+        assert_eq!((record.rungs.len(), record.skipped.len()), (8, 0), "{out}");
+        all_ok(&place, name, &record, 20);
+        for (nth, rung) in record.rungs.iter().enumerate() {
+            let slice = &rung.slices[0];
+            assert!(
+                slice.sidecar_cpu_us_per_call.is_some_and(|us| us > 0.0),
+                "{rung:?}"
+            );
+            assert!(
+                slice
+                    .proxy_rss_bytes_max
+                    .is_some_and(|bytes| bytes > 1_000_000)
+            );
+            let title = ["HAProxy 2", "NGINX 1"][nth % 2];
+            assert!(
+                rung.proxy.as_ref().is_some_and(|it| it.starts_with(title)),
+                "{rung:?}"
+            );
+        }
+        let file = place.path(name).join("proxies/2-nginx/nginx.conf");
+        assert!(
+            fs::read_to_string(file)
+                .unwrap()
+                .contains("worker_processes 1;")
+        );
+        assert!(
+            place
+                .path(name)
+                .join("proxies/1-haproxy/proxy.log")
+                .exists()
+        );
+        // Keys in the folder of a run would be passed on with it.
+        assert!(
+            !place
+                .path(name)
+                .join("proxies/3-haproxy/server.pem")
+                .exists()
+        );
+        assert!(out.contains("proxy CPU a call"), "{out}");
+    }
+}
+
+/// A server of the plan's own, in plaintext: the proxies take the load's TLS off.
+#[test]
+fn proxies_pass_websockets_to_own_server() {
+    let place = Place::new();
+    let server = Server::start(&mut python(&place, "ws_server.py"));
+    let call = format!(
+        "target = \"ws://{}/\"\n[call.http]\nbody = \"hello\"\nwebsocket = {{}}",
+        server.address()
+    );
+    let ladder = "turn = 5\nvia = [\"haproxy\", \"nginx\"]\nrungs = [\n{ tls = \"off\" },\n\
+                  { tls = \"mutual\", upstream_tls = \"off\" },\n]";
+    write(&place, "socket.toml", &call, LOAD, ladder);
+    let (out, record) = measured(&place, "socket", &[]);
+    assert_eq!((record.rungs.len(), record.skipped.len()), (4, 0), "{out}");
+    all_ok(&place, "socket", &record, 40);
+}
+
+#[test]
+fn missing_proxy_leaves_other_rungs() {
+    let place = Place::new();
+    let (_, call, _) = CALLS[2];
+    // 100 rounds of three rungs, in sittings of half a second.
+    let load = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
+    write(
+        &place,
+        "plan.toml",
+        call,
+        load,
+        "turn = 4\nserve = [\"score\"]",
+    );
+    // No PATH is set, and what Debian keeps elsewhere is found.
+    let via = ["--via", "direct,caddy,haproxy"];
+    let output = place.run(&[&["ladder", "plan.toml", "--out", "plan"][..], &via].concat());
+    let err = stderr_of(&output);
+    assert_eq!(output.status.code(), Some(0), "{err}");
+    let why =
+        "via caddy is not measured: Caddy is not on PATH nor in /usr/sbin: apt-get install caddy";
+    assert!(err.contains(why), "{err}");
+    let record = LadderRecord::load(&place.path("plan")).unwrap();
+    let names: Vec<&str> = record.rungs.iter().map(|rung| rung.name.as_str()).collect();
+    assert_eq!(names, ["via direct", "via haproxy"]);
+    assert_eq!(record.skipped[0].name, "via caddy");
+    // Each sitting has a proxy of its own.
+    assert_eq!(record.rungs[1].slices.len(), 6);
+    for slice in &record.rungs[1].slices {
+        assert_eq!(slice.errors, 0, "{slice:?}");
+        assert!(slice.sidecar_cpu_us_per_call.is_some_and(|us| us > 0.0));
+    }
+    let only = ["ladder", "plan.toml", "--via", "caddy,envoy"];
+    let output = place.run(&only);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+    let unknown = ["ladder", "plan.toml", "--via", "direct,squid"];
+    let err = stderr_of(&place.run(&unknown));
+    assert!(err.contains("`squid` is unknown: use \"direct\""), "{err}");
+}
+
+/// The processes of `program` whose arguments name a file in the place.
+fn pids_of(place: &Place, program: &str) -> Vec<i32> {
+    let folder = place.path("").display().to_string();
+    let named = |pid: &i32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.split('\0')
+            .next()
+            .is_some_and(|first| first.ends_with(program))
+            && line.contains(folder.trim_end_matches('/'))
+    };
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.filter(named).collect()
+}
+
+#[test]
+fn dying_proxy_is_named_and_others_stand() {
+    let place = Place::new();
+    let load = "[load]\nrate = \"100/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
+    let ladder = "turn = 20\nserve = [\"score\"]\nvia = [\"direct\", \"haproxy\", \"nginx\"]";
+    write(&place, "plan.toml", CALLS[2].1, load, ladder);
+    let mut command =
+        place.command(&["ladder", "plan.toml", "--out", "plan", "--progress", "none"]);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // An interval of the first second is written: the load goes on for two more.
+    let intervals = place.path("plan/rung-1/intervals.jsonl");
+    let end = Instant::now() + LONGEST;
+    while fs::metadata(&intervals).map_or(0, |file| file.len()) == 0 {
+        assert!(Instant::now() < end, "no load");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let pids = pids_of(&place, "haproxy");
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    let killed = Command::new("kill")
+        .args(["-KILL", &pids[0].to_string()])
+        .status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{out}{err}");
+    assert!(
+        err.contains("via haproxy is left out, and the other rungs go on: HAProxy 2"),
+        "{err}"
+    );
+    let record = LadderRecord::load(&place.path("plan")).unwrap();
+    let names: Vec<&str> = record.rungs.iter().map(|rung| rung.name.as_str()).collect();
+    assert_eq!(names, ["via direct", "via nginx"]);
+    assert!(
+        record.skipped[0].reason.contains("signal 9"),
+        "{:?}",
+        record.skipped
+    );
+    for rung in &record.rungs {
+        assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
+        assert!(rung.slices[0].p50_us.is_some(), "{rung:?}");
+    }
+    // Nothing is left of those that were not killed.
+    assert_eq!(pids_of(&place, "nginx"), Vec::<i32>::new());
+}
+
+#[test]
+fn own_proxy_takes_place_of_known_one() {
+    let place = Place::new();
+    let (listen, upstream) = (free_port(), free_port());
+    let config = format!(
+        "defaults\n mode http\n timeout connect 10s\n timeout client 1h\n timeout server 1h\n\
+         listen own\n bind 127.0.0.1:{listen} proto h2\n server s 127.0.0.1:{upstream} proto h2\n"
+    );
+    fs::write(place.path("own.cfg"), &config).unwrap();
+    let ladder = |command: &str| {
+        format!(
+            "turn = 5\nserve = [\"score\"]\nvia = [\"direct\", {{ command = [{command}], \
+             listen = \"127.0.0.1:{listen}\", upstream = \"127.0.0.1:{upstream}\" }}]"
+        )
+    };
+    let haproxy = "\"/usr/sbin/haproxy\", \"-db\", \"-f\", \"own.cfg\"";
+    write(&place, "own.toml", CALLS[2].1, LOAD, &ladder(haproxy));
+    let (out, record) = measured(&place, "own", &[]);
+    assert_eq!(record.rungs[1].name, "via /usr/sbin/haproxy", "{out}");
+    for rung in &record.rungs {
+        assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
+    }
+    // What is wrong with a configuration is said in the words of the program, which name the line.
+    fs::write(place.path("own.cfg"), format!("{config} nonsense 1\n")).unwrap();
+    fs::write(place.path("own.conf"), "events {}\nnonsense 1;\n").unwrap();
+    let nginx = format!(
+        "\"/usr/sbin/nginx\", \"-p\", \".\", \"-e\", \"stderr\", \"-c\", \"{}\"",
+        place.path("own.conf").display()
+    );
+    for (command, said) in [
+        (haproxy, "[own.cfg:9]"),
+        (nginx.as_str(), "own.conf:2"),
+        ("\"/nowhere/proxy\"", "can't start /nowhere/proxy"),
+    ] {
+        write(&place, "bad.toml", CALLS[2].1, LOAD, &ladder(command));
+        let output = place.run(&["ladder", "bad.toml", "--out", "bad"]);
+        // Long lines of messages are broken.
+        let err: String = stderr_of(&output).split_whitespace().collect();
+        assert_eq!(output.status.code(), Some(1), "{err}");
+        let said: String = said.split_whitespace().collect();
+        assert!(err.replace('│', "").contains(&said), "{err}");
+        let _ = fs::remove_dir_all(place.path("bad"));
+    }
+}
+
+#[test]
+fn proxies_are_listed_with_their_configurations() {
+    let place = Place::new();
+    let all = place.expect_json(0, &["proxies", "--json"]);
+    let nginx = &all["proxies"].as_array().unwrap()[1];
+    assert_eq!(nginx["name"], "nginx");
+    assert!(
+        nginx["version"]
+            .as_str()
+            .is_some_and(|v| v.starts_with("1.")),
+        "{nginx}"
+    );
+    assert!(
+        nginx["tls"]
+            .as_str()
+            .is_some_and(|v| v.starts_with("OpenSSL")),
+        "{nginx}"
+    );
+    let config = [
+        "proxies", "--config", "nginx", "--carry", "grpc", "--tls", "mutual",
+    ];
+    let out = place.expect(0, &config);
+    for line in ["grpc_pass grpcs://server;", "ssl_verify_client on;"] {
+        assert!(out.contains(line), "{out}");
+    }
+    let wrong = place.run(&["proxies", "--config", "squid"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}
