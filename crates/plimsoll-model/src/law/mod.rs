@@ -128,10 +128,13 @@ impl Within {
     }
 }
 
+/// Reads a law's settings from its table.
+type ReadLaw = fn(Table, &Within) -> Result<Box<dyn Law>, LawError>;
+
 /// A law whose type is forgotten.
 struct Entry {
     name: &'static str,
-    read: fn(Table, &Within) -> Result<Box<dyn Law>, LawError>,
+    read: ReadLaw,
 }
 
 impl Entry {
