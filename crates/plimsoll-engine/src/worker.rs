@@ -35,7 +35,6 @@ mod lifecycle;
 mod limit;
 mod rests;
 mod retry;
-mod stalls;
 mod tokens;
 
 pub use crate::addresses::classify_connect;
