@@ -21,8 +21,8 @@ struct Log {
 
 impl Log {
     fn new(text: &str) -> Log {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("log"), text).unwrap();
+        let dir = tempfile::tempdir().expect("a folder");
+        fs::write(dir.path().join("log"), text).expect("written");
         Log { dir }
     }
 
@@ -54,7 +54,7 @@ fn paths(plan: &Plan, calls: u64) -> Vec<String> {
     let of = |number| {
         let mut text = Vec::new();
         path.write(&varying.variation.moment(number, 0, 0), &mut text);
-        String::from_utf8(text).unwrap()
+        String::from_utf8(text).expect("UTF-8")
     };
     (0..calls).map(of).collect()
 }

@@ -1,5 +1,7 @@
 //! Proxies of others as rungs: Debian's HAProxy and NGINX, whose configuration the ladder writes.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
+
 use std::fs;
 use std::process::{Command, Stdio};
 use std::thread;

@@ -13,9 +13,9 @@ const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 /// # Errors
 /// When the run's record of calls can't be read.
 pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
-    let Some(spacing) = spacing(run) else {
+    if run.header.arrivals.is_none() {
         return Ok(None);
-    };
+    }
     if run.has_requests {
         let mut due = Vec::new();
         run.each_request(|call| {
@@ -25,6 +25,9 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
         due.sort_unstable();
         return Ok(Some(due));
     }
+    let Some(spacing) = spacing(run) else {
+        return Ok(None);
+    };
     let header = &run.header;
     let Some(seed) = header.seed.filter(|_| header.shards.is_empty()) else {
         return Ok(None);
@@ -51,9 +54,10 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     Ok(Some(arrivals.take(calls).map(|call| call.at).collect()))
 }
 
+/// `None`: the arrivals need more than the run's header, such as a recording.
 fn spacing(run: &Run) -> Option<Spacing> {
     let named = run.header.arrivals.as_deref()?;
-    Spacing::ALL
+    [Spacing::Constant, Spacing::Poisson]
         .into_iter()
         .find(|spacing| spacing.name() == named)
 }

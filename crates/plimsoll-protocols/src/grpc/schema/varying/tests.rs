@@ -457,7 +457,7 @@ fn varying_well_known_types_encode_correctly() {
                     .whole()
                     .values()
                     .map(|row| {
-                        let mut row: Map<String, Value> = serde_json::from_str(row).unwrap();
+                        let mut row: Map<String, Value> = serde_json::from_str(&row).unwrap();
                         if let Some(free) = row.remove("free") {
                             row.insert("value".to_owned(), free);
                         }
