@@ -517,4 +517,5 @@ followed! {
     the_cookbook: "docs/cookbook.md",
     traces: "docs/traces.md",
     arrivals: "docs/arrivals.md",
+    assay: "docs/assay.md",
 }
