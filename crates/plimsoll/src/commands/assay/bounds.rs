@@ -24,7 +24,9 @@ impl Bounds {
 
     /// The percentile's two ends in µs, by the rank that histograms use; `None`: there are no times.
     pub(super) fn percentile(&self, percent: f64) -> Option<[f64; 2]> {
-        let rank = (percent / 100.0 * self.low.len() as f64).ceil().max(1.0) as usize;
+        // 99.9 % of 1,000 are 999, and a rounding error more is not another rank.
+        let rank = percent * self.low.len() as f64 / 100.0 * (1.0 - 4.0 * f64::EPSILON);
+        let rank = rank.ceil().max(1.0) as usize;
         let at = |ends: &[u64]| ends.get(rank - 1).map(|ns| *ns as f64 / 1e3);
         Some([at(&self.low)?, at(&self.high)?])
     }
