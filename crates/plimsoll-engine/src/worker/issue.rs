@@ -222,6 +222,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// A client's call has ended: it thinks, or starts the next.
+    // A call costs 16 instructions more where this is not inlined, since it has several callers.
+    #[inline(always)]
     pub(super) fn client_free(&mut self, role: Role, outcome: Outcome, now: Time) {
         let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else {
             return;
