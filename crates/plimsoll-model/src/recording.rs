@@ -276,7 +276,7 @@ pub struct RecordedRows {
     count: u64,
     /// Values, each behind its length in four bytes, little-endian.
     values: Spool,
-    /// Where each block of rows begins, and the end of the last one.
+    /// Offsets at which blocks of rows begin, and the end of the last block.
     blocks: Vec<u64>,
     /// The spool could not be read any more.
     is_lost: AtomicBool,
@@ -294,7 +294,7 @@ struct Block {
     /// [`RecordedRows::id`], of which none is 0, and the number of the block.
     of: (u64, u64),
     bytes: Vec<u8>,
-    /// Where each value begins and ends, row by row.
+    /// Offsets at which values begin and end, row by row.
     places: Vec<(u32, u32)>,
 }
 

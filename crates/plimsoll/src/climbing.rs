@@ -266,7 +266,7 @@ impl<'a> Climb<'a> {
     /// Takes the rungs out of the record whose proxies ended while they were measured.
     ///
     /// # Errors
-    /// Where no rung is left.
+    /// Fails if no rung is left.
     fn leave_out_lost(&mut self) -> Result<(), Failure> {
         self.testbed.proxied().note_deaths();
         let deaths: Vec<Option<String>> = (0..self.record.rungs.len())

@@ -41,7 +41,7 @@ impl ReachedLimit {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// As many calls are in flight as the plan allows.
+    /// Whether as many calls are in flight as the plan allows.
     #[inline]
     pub(super) fn is_at_limit(&self) -> bool {
         match &self.client.limit {

@@ -84,7 +84,7 @@ impl Window {
     /// ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
     ///
     /// # Errors
-    /// Where it is none.
+    /// Says why the file has no such window.
     pub(super) fn bounds(
         &self,
         first: i64,

@@ -43,8 +43,10 @@ impl SpoolWriter {
         }
     }
 
+    /// Ends writing, and returns what was written.
+    ///
     /// # Errors
-    /// As [`SpoolWriter::write`].
+    /// Fails as [`SpoolWriter::write`] does.
     pub(super) fn finish(self) -> io::Result<Spool> {
         Ok(match self.file {
             None => Spool::Held(self.held),

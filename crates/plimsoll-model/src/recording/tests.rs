@@ -162,7 +162,7 @@ fn filters_window_and_sample_choose_lines() {
     let mut clients = column(&found, "client");
     clients.sort();
     clients.dedup();
-    // Of each client that is drawn, all of its lines.
+    // A client that is drawn keeps all of its lines.
     assert_eq!(found.count(), clients.len() as u64 * 20);
     assert!((5..=25).contains(&clients.len()), "{}", clients.len());
     let missing = RecordingRequest {

@@ -63,7 +63,7 @@ impl SamplingSummary {
     }
 }
 
-/// To three decimals: nanoseconds, where the unit is µs.
+/// Rounds to three decimals, which are nanoseconds if the unit is µs.
 fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

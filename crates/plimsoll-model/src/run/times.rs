@@ -107,7 +107,7 @@ fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// To three decimals: nanoseconds, where the unit is µs.
+/// Rounds to three decimals, which are nanoseconds if the unit is µs.
 pub(super) fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }

@@ -49,7 +49,7 @@ pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
 
 /// Which seconds make up each of the runs that are drawn.
 pub struct Resamples {
-    /// Of each replicate how often each second is in it.
+    /// How often each second is in each replicate.
     weights: Vec<Vec<u32>>,
     widening: f64,
 }
@@ -170,7 +170,7 @@ impl Random {
 /// The times of a run's calls, by seconds.
 pub struct TimesBySecond {
     values: Vec<u64>,
-    /// Of each value how many calls of each second took no longer.
+    /// How many calls of each second took no longer than each value.
     within: Vec<Vec<u32>>,
     /// Of each second how many calls there were, and what they took together.
     counts: Vec<f64>,

@@ -16,10 +16,10 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
 use super::{load, run_in};
 
 const CLIENTS: u32 = 5;
-const EVERY: Duration = Duration::from_millis(100);
+const EVENT_INTERVAL: Duration = Duration::from_millis(100);
 const EVENT: &[u8] = b"data: tick\n\n";
 
-/// A server whose streams have an event every [`EVERY`].
+/// A server whose streams have an event every [`EVENT_INTERVAL`].
 #[derive(Default)]
 struct Ticks {
     /// It speaks HTTP/2, by prior knowledge.
@@ -50,7 +50,7 @@ impl Ticks {
         };
         actions.push(Action::Send(head));
         actions.push(Action::Timer {
-            after: EVERY,
+            after: EVENT_INTERVAL,
             tag: u64::from(stream),
         });
     }
@@ -117,7 +117,10 @@ impl Server for Ticks {
             out.extend_from_slice(if is_over { b"\r\n0\r\n\r\n" } else { b"\r\n" });
         }
         actions.push(Action::Send(out));
-        actions.push(Action::Timer { after: EVERY, tag });
+        actions.push(Action::Timer {
+            after: EVENT_INTERVAL,
+            tag,
+        });
     }
 
     fn closed(&mut self, peer: Peer, _now: Time) {

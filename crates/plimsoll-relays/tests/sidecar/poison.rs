@@ -37,7 +37,7 @@ fn serve(mut peer: Http2Peer) {
         let code = match came.field("x-poison") {
             None => None,
             Some("silent") => return,
-            // As if it had not looked at that one.
+            // The upstream claims not to have processed this stream.
             Some("unseen") => Some((came.stream().saturating_sub(2), ErrorCode::PROTOCOL_ERROR)),
             Some(_) => Some((came.stream(), ErrorCode::ENHANCE_YOUR_CALM)),
         };

@@ -28,7 +28,7 @@ pub(super) type Available = BTreeMap<&'static str, Installed>;
 /// Takes out the rungs whose proxy is not on this machine, or can't carry them.
 ///
 /// # Errors
-/// Where no rung is left.
+/// Fails if no rung is left.
 pub(super) fn leave_out(rungs: &mut Vec<RungSpec>) -> Result<(Available, Vec<Skipped>), Failure> {
     let mut available = Available::new();
     let (mut kept, mut skipped) = (Vec::new(), Vec::new());
