@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What ladders in turns can show: how finely they resolve, how often they claim what is not there,
+"""What ladders in batches can show: how finely they resolve, how often they claim what is not there,
 and how often they find what is.
 
-Every ladder is a short live one, with servers of its own, and measures turns alone; that of the resolution also
+Every ladder is a short live one, with servers of its own, and measures batches alone; that of the resolution also
 what a bill has besides them. `--loops N` has N busy loops beside them, as neighbours on a machine are.
 
     bench/bill.py                        all of it: about ten minutes
@@ -51,7 +51,7 @@ def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
 
 def added(record, metric, of=1, to=0):
     """(estimate, lower, upper) of a difference; None where it is not known."""
-    for d in record["turns"]["differences"]:
+    for d in record["batches"]["differences"]:
         if (d["of"], d["to"], d["metric"]) == (of, to, metric):
             return d["shift"], d["low"], d["high"]
     return None
@@ -77,7 +77,7 @@ def equal(args, folder):
     claimed = 0
     for seed in range(args.ladders):
         record = climb(args, EQUAL, args.seconds, 100 + seed, folder)
-        claims = [d for d in record["turns"]["differences"] if d["low"] > 0 or d["high"] < 0]
+        claims = [d for d in record["batches"]["differences"] if d["low"] > 0 or d["high"] < 0]
         claimed += bool(claims)
         for d in claims:
             print(f"  ladder {seed + 1}: {d['metric']} {d['shift']:+.2f} ({d['low']:+.2f} … {d['high']:+.2f}) µs")

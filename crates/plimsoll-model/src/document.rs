@@ -1,5 +1,5 @@
-//! The JSON documents of the run format: written whole or not at all, and read only in the
-//! version that this code writes.
+//! The JSON documents of the run format: written whole or not at all, and read in the versions from
+//! `OLDEST_SCHEMA_VERSION` to the one that this code writes.
 
 use std::fs;
 use std::path::Path;
@@ -13,8 +13,11 @@ mod error;
 
 pub use error::RunError;
 
-/// The version of the run format that this code writes, and the only one it reads.
-pub const SCHEMA_VERSION: u32 = 1;
+/// The version of the run format that this code writes.
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// The oldest version of the run format that this code reads. Version 1 had other names for batches and replicates.
+const OLDEST_SCHEMA_VERSION: u64 = 1;
 
 /// The most bytes that a document, or a plan beside it, is read of.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
@@ -76,7 +79,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, R
         problem: e.to_string(),
     };
     let version: Version = serde_json::from_str(text).map_err(garbage)?;
-    if version.schema_version != u64::from(SCHEMA_VERSION) {
+    if !(OLDEST_SCHEMA_VERSION..=u64::from(SCHEMA_VERSION)).contains(&version.schema_version) {
         return Err(RunError::Version {
             path: path.to_owned(),
             found: version.schema_version,

@@ -263,7 +263,7 @@ pub struct LadderRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
     /// Where all rungs were up together and took turns; each then has a slice for every sitting or stretch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
     pub turns: Option<TurnsRecord>,
     /// What rungs may take more than the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -62,7 +62,7 @@ pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
 pub use ladder::{
-    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via,
+    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via, renamed_keys,
     register_proxies,
 };
 pub use lane_table::LaneTable;

@@ -32,7 +32,7 @@ fn header() -> RunHeader {
         rate_to_per_s: Some(1_000.0),
     };
     RunHeader {
-        schema_version: 1,
+        schema_version: SCHEMA_VERSION,
         source: Source::Measured,
         name: "score, steady".to_owned(),
         target: Some("grpcs://localhost:50051".to_owned()),
@@ -200,7 +200,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             }),
         }),
         details: taken.details,
-        turns: serde_json::from_str(r#"[{"turn":3,"client_ns":5,"server_ns":7,"done":{"ok":1,"bytes_received":2,"began_ns":3,"ended_ns":4}}]"#).unwrap(),
+        turns: serde_json::from_str(r#"[{"batch":3,"client_ns":5,"server_ns":7,"done":{"ok":1,"bytes_received":2,"began_ns":3,"ended_ns":4}}]"#).unwrap(),
         ..IntervalRecord::default()
     };
     (interval, taken.requests)
@@ -311,7 +311,7 @@ fn unreadable_run_files_are_named() {
 
     let run = dir.join("run.json");
     let text = fs::read_to_string(&run).unwrap();
-    let newer = text.replace("\"schema_version\": 1", "\"schema_version\": 7");
+    let newer = text.replace("\"schema_version\": 2", "\"schema_version\": 7");
     fs::write(&run, newer).unwrap();
     assert!(problem(&dir).contains("written by a newer Plimsoll, in version 7"));
     fs::write(&run, &text[..100]).unwrap();

@@ -209,7 +209,7 @@ impl Suite {
             } else {
                 Some((
                     "error",
-                    rungs::resolution(record).unwrap_or_else(|| "no turn was measured".to_owned()),
+                    rungs::resolution(record).unwrap_or_else(|| "no batch was measured".to_owned()),
                 ))
             },
         }));

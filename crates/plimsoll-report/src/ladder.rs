@@ -279,13 +279,13 @@ pub(crate) fn how(ladder: &LadderRecord) -> String {
     let rungs = plural(ladder.rungs.len() as u64, "rung");
     let rounds = match &ladder.turns {
         Some(turns) => format!(
-            "{} of turns of {} calls in random order, in {} s{}",
+            "{} of batches of {} calls in random order, in {} s{}",
             plural(rounds(ladder), "round"),
             turns.calls,
             lasted(ladder),
             match turns.sittings {
                 1 => String::new(),
-                n => format!(" and {n} sittings"),
+                n => format!(" and {n} replicates"),
             }
         ),
         None => format!(

@@ -81,7 +81,7 @@ fn link(link: &Link) -> Value {
         "connections_resumed": link.resumed,
         "elapsed_s": link.elapsed_s,
         "slices": link.slices,
-        "turns": link.turns,
+        "batches": link.turns,
         "fetched_per_s": link.files.map(|f| f.value),
         "fetched_per_s_interval": link.files.map(|f| f.interval),
         "bytes_per_s": link.speed.map(|f| f.value),
@@ -216,17 +216,17 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             format!("{fewest} to {most}")
         };
         notes.push(format!(
-            "all links were up together, each with a server of its own, and took turns in random order within each round: {each} turns a link"
+            "all links were up together, each with a server of its own, and had batches in random order within each round: {each} batches a link"
         ));
     }
     if let Some(why) = &record.sliced_because {
         notes.push(format!(
-            "links had slices of their own, and no turns: {why}"
+            "configurations ran one after another, in slices: {why}"
         ));
     }
     for link in links.iter().filter(|link| link.overran > 0) {
         notes.push(format!(
-            "{}: {} of {} turns ended in the next link's: use fewer clients or smaller files, or slices (--slice)",
+            "{}: {} of {} batches ended in the next link's: use fewer clients or smaller files, or slices (--slice)",
             link.name, link.overran, link.turns
         ));
     }
@@ -238,7 +238,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
         .collect();
     if without.len() < links.len() {
         let (pieces, more) = if turns().any(|turns| turns > 0) {
-            ("turns", "--duration")
+            ("batches", "--duration")
         } else {
             ("slices", "--rounds")
         };

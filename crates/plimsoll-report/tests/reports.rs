@@ -375,7 +375,7 @@ fn json_document_extends_run_json() {
     assert_eq!(shown["version"], 1);
     let document = &shown["runs"][0];
     assert_eq!(&shown["runs"][1], document);
-    assert_eq!(document["schema_version"], 1);
+    assert_eq!(document["schema_version"], 2);
     assert_eq!(document["state"], "complete");
     assert_eq!(document["directory"], "runs/steady");
     assert_eq!(document["overhead"]["over_us"], 5_000.0);

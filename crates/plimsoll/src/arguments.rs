@@ -19,6 +19,9 @@ use crate::origins::{Origins, Strength};
 use crate::variables;
 use crate::words;
 
+/// Flags that have another name than in the version before, whose names are aliases in this one.
+const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
+
 /// Reads the command line, with variables standing in for flags.
 ///
 /// # Errors
@@ -37,6 +40,7 @@ pub(crate) fn parse(
         None => Ok((cli, origins)),
     };
     if let Ok(parsed) = read(commands::command_of(&typed), &typed, environment) {
+        note_renamed_flags(&typed);
         variables::check(environment).map_err(reported)?;
         return checked(parsed);
     }
@@ -55,6 +59,18 @@ pub(crate) fn parse(
         }
     })?;
     checked(parsed)
+}
+
+/// Tells people who type the former name of a flag, which is still understood, what it is called now.
+fn note_renamed_flags(typed: &[OsString]) {
+    for (old, new) in RENAMED_FLAGS {
+        let is_old = |word: &OsString| {
+            word.to_str().is_some_and(|word| word.strip_prefix(old).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')))
+        };
+        if typed.iter().any(is_old) {
+            console::notice(format_args!("note: `{old}` is called `{new}` now"));
+        }
+    }
 }
 
 /// What was typed, where it came from, and the failure of a flag whose value in a file is left out.

@@ -98,7 +98,7 @@ pub(crate) fn execute(
     Team::make(asked.meeting, process, of_step, |team| {
         if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
             console::notice(
-                "over shards rungs have slices, each a run of all shards: turns are taken by one clock, and shards have one each",
+                "over shards rungs have slices, each a run of all shards: batches are timed by one clock, and shards have one each",
             );
         }
         measure(Climb::prepare(outline.clone(), asked, team)?)

@@ -261,7 +261,7 @@ pub(crate) fn carry_out(
     if barrier.is_some() {
         return Err(Failure::usage(
             format_args!(
-                "load.processes (--processes): rungs that take turns are loaded by one process, and {} are asked for or needed",
+                "load.processes (--processes): rungs that are up together are loaded by one process, and {} are asked for or needed",
                 spread.processes
             ),
             "use fewer connections and one process, or let rungs have slices of their own: --slice 2s",

@@ -14,6 +14,7 @@ use plimsoll_model::recording::{Recording, RecordingRequest};
 use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
 use plimsoll_protocols::registry;
 
+use crate::console;
 use crate::credentials::PlanCode;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -49,7 +50,12 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
         Failure::error_with_help(format_args!("can't read plan {name}: {e}"), help)
     })?;
     match spec::read(&text) {
-        Ok(spec) => Ok((spec, text)),
+        Ok(spec) => {
+            for (old, new) in spec::renamed_keys(&text) {
+                console::notice(format_args!("note: {name}: `{old}` is called `{new}` now"));
+            }
+            Ok((spec, text))
+        }
         Err(found) => Err(problems::failure(
             found,
             &Source::File { name, text: &text },

@@ -98,7 +98,7 @@ fn check_volume(volume: &Volume, sum: &mut CountSum) -> Result<(), String> {
     ] {
         if whole != parts {
             return Err(format!(
-                "`{name}` is {whole}, and its turns add up to {parts}"
+                "`{name}` is {whole}, and its batches add up to {parts}"
             ));
         }
     }
@@ -170,7 +170,7 @@ mod tests {
             (|_, volume| volume.ok = 8, "`ok` is 8"),
             (
                 |_, volume| volume.turns[1].bytes_received = 1,
-                "`bytes_received` is 70, and its turns add up to 31",
+                "`bytes_received` is 70, and its batches add up to 31",
             ),
             (|slice, _| slice.errors = 8, "8 of 7 calls"),
             (

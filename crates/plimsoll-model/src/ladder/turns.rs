@@ -56,12 +56,13 @@ pub struct TurnsRecord {
     /// Calls a turn.
     pub calls: u32,
     /// The first calls of each turn that do not count.
+    #[serde(alias = "left_out")]
     pub left_out: u32,
     /// Rounds in which every rung had its turn, and most of its calls ended well.
     pub rounds: usize,
     /// In as many, each with servers that were started afresh; 1: differences are those of the processes that
     /// were measured.
-    #[serde(default = "one")]
+    #[serde(default = "one", alias = "sittings")]
     pub sittings: usize,
     /// The machine's cores were kept from falling asleep between calls.
     #[serde(default)]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnBegan {
     /// The turn's number among the load's own, from 0.
+    #[serde(alias = "turn")]
     pub turn: u64,
     /// CPU time of the worker's thread.
     pub client_ns: u64,

@@ -90,7 +90,7 @@ pub struct IntervalRecord {
     /// Texts of failures in this interval.
     pub details: Vec<Detail>,
     /// The turns that began in this interval, where CPU clocks are read for them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "turns", skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnBegan>,
 }
 

@@ -82,7 +82,7 @@ mod tests {
         let text = "parts = [\"memory\"]\nturn = 9\n[[rungs]]\nname = \"a\"\n[rungs.load]\nrate = \"1/s\"\nconnections = 2\n";
         let mut ladder: LadderSpec = toml::from_str(text).unwrap();
         let typed = LadderSpec {
-            turn: Some(5),
+            batch: Some(5),
             ..LadderSpec::default()
         };
         apply_typed("ladder", &typed, &mut ladder).unwrap();

@@ -30,25 +30,27 @@ pub struct LadderSpec {
     // Listed before --slice.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=1000), display_order = 100)]
     pub rounds: Option<u32>,
-    /// Calls a turn, where all variants are up together and take turns [default: 20].
+    /// Calls of a batch, where all variants are up together and have batches in random order [default: 20].
     ///
-    /// No default where `slice` or `rounds` are given or the rungs can't take turns.
+    /// No default where `slice` or `rounds` are given or the rungs can't be up together.
     #[arg(
-        long, value_name = "CALLS", value_parser = value_parser!(u32).range(1..=100_000),
+        long, alias = "turn", value_name = "CALLS", value_parser = value_parser!(u32).range(1..=100_000),
         conflicts_with_all = ["slice", "rounds"]
     )]
-    pub turn: Option<u32>,
-    /// Calls at the start of a turn that do not count. Default 2.
+    #[serde(alias = "turn")]
+    pub batch: Option<u32>,
+    /// Calls at the start of a batch that do not count. Default 2.
     #[arg(skip)]
-    pub left_out: Option<u32>,
-    /// Take turns until differences at the p50 are resolved to ± this, such as `"1us"`. Default: for `load.duration`.
+    #[serde(alias = "left_out")]
+    pub warmup_calls: Option<u32>,
+    /// Measure until differences at the p50 are resolved to ± this, such as `"1us"`. Default: for `load.duration`.
     #[arg(
-        help = "Take turns until differences at the p50 are resolved to ± this, such as 1us [default: for --duration]. `--resolve 1us` means the same",
+        help = "Measure until differences at the p50 are resolved to ± this, such as 1us [default: for --duration]. `--resolve 1us` means the same",
         long,
         value_name = "TIME"
     )]
     pub resolution: Option<Period>,
-    /// Keep this machine's cores from falling asleep between calls while variants take turns. Waking a core takes
+    /// Keep this machine's cores from falling asleep between the calls of batches. Waking a core takes
     /// longer than TLS does, and the time varies. It shows differences of some tenths of a microsecond, which two
     /// processes of one server may have too.
     ///
@@ -63,14 +65,14 @@ pub struct LadderSpec {
     )]
     pub budget: Option<Period>,
     /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: a metric each and the
-    /// allowed increase, `["p99 +3%", "client_cpu +2us"]`. Variants take turns until that is decided.
+    /// allowed increase, `["p99 +3%", "client_cpu +2us"]`. Measures until that is decided.
     #[arg(
-        help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Variants take turns until that is decided",
+        help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Measures until that is decided",
         long,
         value_name = "GATE"
     )]
     pub fail_if: Option<Vec<Gate>>,
-    /// What is measured besides turns, as a list: saturated, connections, resumed, memory; or none
+    /// What is measured besides batches, as a list: saturated, connections, resumed, memory; or none
     /// [default: connections, and all of them where the ladder starts the servers].
     #[arg(long, value_name = "PARTS", value_delimiter = ',')]
     pub parts: Option<Vec<String>>,
@@ -86,6 +88,21 @@ pub struct LadderSpec {
     #[arg(skip)]
     #[serde(flatten)]
     pub axes: BTreeMap<String, Vec<Value>>,
+}
+
+/// Keys of `[ladder]` that have another name than in the version before, whose names are aliases in this one.
+const RENAMED_KEYS: [(&str, &str); 2] = [("turn", "batch"), ("left_out", "warmup_calls")];
+
+/// Returns the former keys in a plan's text with what they are called now, such as (`ladder.turn`, `ladder.batch`).
+pub fn renamed_keys(text: &str) -> Vec<(String, String)> {
+    let plan: Table = text.parse().unwrap_or_default();
+    let Some(ladder) = plan.get("ladder").and_then(Value::as_table) else {
+        return Vec::new();
+    };
+    (RENAMED_KEYS.iter())
+        .filter(|(old, _)| ladder.contains_key(*old))
+        .map(|(old, new)| (format!("ladder.{old}"), format!("ladder.{new}")))
+        .collect()
 }
 
 /// One rung, as listed: what it changes of the plan.

@@ -16,7 +16,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     {
         notes.push(format!(
             "{}: these intervals hold for the processes that were measured; others of the same programs may differ by some tenths of a microsecond more",
-            plural(turns.sittings as u64, "sitting")
+            plural(turns.sittings as u64, "replicate")
         ));
     }
     notes.extend(libraries(ladder));
@@ -135,7 +135,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let mut left_out = match turns.left_out {
         0 => String::new(),
         n => format!(
-            "; the first {} of each turn left out",
+            "; the first {} of each batch not counted",
             plural(u64::from(n), "call")
         ),
     };

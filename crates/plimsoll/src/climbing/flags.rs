@@ -86,9 +86,9 @@ impl ClimbFlags {
         // Rungs take turns or have slices.
         if let Some(ladder) = &mut spec.ladder {
             if typed.slice.is_some() || typed.rounds.is_some() {
-                ladder.turn = None;
+                ladder.batch = None;
             }
-            if typed.turn.is_some() {
+            if typed.batch.is_some() {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }

@@ -216,12 +216,12 @@ impl fmt::Display for Outline {
             Ok(turning) => {
                 write!(
                     f,
-                    "in turns of {} calls for {}",
+                    "in batches of {} calls for {}",
                     turning.calls,
                     planned(self.length)
                 )?;
                 if turning.sittings > 1 {
-                    write!(f, " in {} sittings", turning.sittings)?;
+                    write!(f, " in {} replicates", turning.sittings)?;
                 }
                 if turning.stretches > 1 {
                     let most = self.length * turning.stretches;
@@ -237,7 +237,7 @@ impl fmt::Display for Outline {
             }
             Err(why) => {
                 if self.kind != LADDER_KIND {
-                    writeln!(f, "in slices, and no turns: {why}")?;
+                    writeln!(f, "in slices, one rung after the other: {why}")?;
                 }
                 self.show_slices(f)?
             }

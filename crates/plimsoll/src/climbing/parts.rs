@@ -65,8 +65,8 @@ pub(super) fn wanted(
     };
     if turning.is_none() {
         return wrong(
-            "these rungs have slices, and parts are of rungs that take turns",
-            "leave it out, or let the rungs take turns: --turn 20",
+            "these rungs have slices, and parts are of rungs that are up together",
+            "leave it out, or measure the rungs together: --batch 20",
         );
     }
     let mut parts = Vec::new();

@@ -111,7 +111,7 @@ fn way_to(
             && rung.secured == Secured::Off
     });
     let protocol = framed.map_or("tcp", |relayed| relayed.name);
-    let file = |end: &str| dir.join(format!("way-{n}{end}.toml"));
+    let file = |end: &str| dir.join(format!("proxy-chain-{n}{end}.toml"));
     let route = |upstream: SocketAddr, tls: &str| {
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
     };

@@ -19,18 +19,18 @@ pub(super) fn turns(
     let no = |why: &str| Err(why.to_owned());
     let any = |is: fn(&Spec) -> bool| rungs.iter().any(|rung| is(&rung.spec));
     if any(|spec| spec.load.clients.is_none()) {
-        return no("turns at full load are those of a closed loop, and the load has a rate");
+        return no("batches at full load are those of a closed loop, and the load has a rate");
     }
     if options.serve.is_none() {
-        return no("the servers are not the sweep's own, whose CPU could be divided among turns");
+        return no("the servers are not the sweep's own, whose CPU could be divided among batches");
     }
     if any(|spec| !spec.objective.is_empty() || spec.load.precision.is_some()) {
         return no("objectives and load.precision are judged by whole slices");
     }
-    let turns = options.turn.is_some() || options.resolution.is_some();
+    let turns = options.batch.is_some() || options.resolution.is_some();
     if turns || options.fail_if.is_some() || options.parts.is_some() {
         return no(
-            "turns at full load are of a time: they have no calls, gates, resolution or parts",
+            "batches at full load last a time: they have no number of calls, gates, resolution or parts",
         );
     }
     let (mut bytes, mut handshakes) = (0, 0);
@@ -38,7 +38,7 @@ pub(super) fn turns(
         let (load, size) = (&rung.spec.load, rung.spec.file().and_then(|(_, size)| size));
         let Some(size) = size else {
             return no(
-                "how long turns have to be is not known where the plan gives no size of the files",
+                "how long batches have to be is not known where the plan gives no size of the files",
             );
         };
         let clients = load.clients.unwrap_or(1);
@@ -49,7 +49,7 @@ pub(super) fn turns(
     }
     let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
     pieces::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short for as many turns of every link as intervals need, with so much in flight (--duration)", planned(length)))
+        .ok_or_else(|| format!("{} are too short for as many batches of every link as intervals need, with so much in flight (--duration)", planned(length)))
 }
 
 /// Describes the turns in a sentence.
@@ -60,7 +60,7 @@ pub(super) fn show(
 ) -> fmt::Result {
     writeln!(
         f,
-        "all up together, in {turns} turns of {} each, in random order within each round, one every {}, after a warm-up of {}",
+        "all up together, in {turns} batches of {} each, in random order within each round, one every {}, after a warm-up of {}",
         planned(begins(slot)),
         planned(slot),
         planned(warmup)

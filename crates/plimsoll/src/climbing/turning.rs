@@ -82,8 +82,8 @@ impl Turning {
         let turning = Turning::wanted(spec, rungs, asked, &options)?;
         if turning.is_err() && options.resolution.is_some() {
             return Err(Failure::usage(
-                "ladder.resolution (--resolution): these rungs have slices, and only turns go on until they are resolved",
-                "leave it out, or let the rungs take turns: --turn 20",
+                "ladder.resolution (--resolution): these rungs have slices, and only batches go on until they are resolved",
+                "leave it out, or measure the rungs together: --batch 20",
             ));
         }
         Ok(turning)
@@ -95,13 +95,13 @@ impl Turning {
         asked: &Asked<'_>,
         options: &LadderSpec,
     ) -> Result<Result<Turning, String>, Failure> {
-        let wanted = options.turn;
+        let wanted = options.batch;
         if options.slice.is_some() || options.rounds.is_some() {
             return match wanted {
                 None => Ok(Err("slices or rounds are asked for".to_owned())),
                 Some(_) => Err(Failure::usage(
-                    "ladder.turn: with ladder.slice or ladder.rounds",
-                    "rungs take turns or have rounds of slices: leave one of them out",
+                    "ladder.batch: with ladder.slice or ladder.rounds",
+                    "rungs have batches or rounds of slices: leave one of them out",
                 )),
             };
         }
@@ -114,7 +114,7 @@ impl Turning {
             return match wanted {
                 None => Ok(Err(obstacle)),
                 Some(_) => Err(Failure::usage(
-                    format_args!("ladder.turn (--turn): {obstacle}"),
+                    format_args!("ladder.batch (--batch): {obstacle}"),
                     "let each rung have slices of its own: --slice 2s",
                 )),
             };
@@ -132,17 +132,17 @@ impl Turning {
         let calls = wanted.unwrap_or(DEFAULT_TURN_CALLS);
         if calls == 0 {
             return Err(Failure::usage(
-                "ladder.turn: turns of 0 calls measure nothing",
+                "ladder.batch: batches of 0 calls measure nothing",
                 "use 20, or leave it out",
             ));
         }
-        let left_out = options.left_out.unwrap_or(LEFT_OUT.min(calls - 1));
+        let left_out = options.warmup_calls.unwrap_or(LEFT_OUT.min(calls - 1));
         if left_out >= calls {
             return Err(Failure::usage(
                 format_args!(
-                    "ladder.left_out: {left_out} of the {calls} calls of a turn leave none"
+                    "ladder.warmup_calls: {left_out} of the {calls} calls of a batch leave none"
                 ),
-                "leave out fewer, or give turns more calls: ladder.turn (--turn)",
+                "count more of them, or give batches more calls: ladder.batch (--batch)",
             ));
         }
         let (resolution, budget) = (options.resolution, options.budget);
@@ -230,7 +230,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
     if asked.over_shards() {
-        return Some("turns are taken by one clock, and shards have one each".to_owned());
+        return Some("batches are timed by one clock, and shards have one each".to_owned());
     }
     if rungs.len() < 2 {
         return Some("there is one rung only".to_owned());
@@ -242,16 +242,16 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
         ));
     }
     if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
-        return Some("turns are dealt from a rate, and a closed loop has none".to_owned());
+        return Some("batches are dealt from a rate, and a closed loop has none".to_owned());
     }
     if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
-        return Some("sessions and held connections last longer than turns".to_owned());
+        return Some("sessions and held connections last longer than batches".to_owned());
     }
     if rungs
         .windows(2)
         .any(|two| schedule(&two[0]) != schedule(&two[1]))
     {
-        return Some("turns are dealt from one schedule, and the rungs have several".to_owned());
+        return Some("batches are dealt from one schedule, and the rungs have several".to_owned());
     }
     // Their memory at so many connections is worth more than a finer difference, unless turns are asked for.
     if !wanted
@@ -301,7 +301,7 @@ impl Climb<'_> {
                     let so_far = self.so_far();
                     let left = at_most(sitting);
                     series.notice(format_args!(
-                        "sitting {sitting} of {sittings}{left}{so_far}"
+                        "replicate {sitting} of {sittings}{left}{so_far}"
                     ));
                 }
                 continue;
@@ -426,7 +426,7 @@ impl Climb<'_> {
                 dir: self.dir.join(directory(rung, sitting)),
             })
             .collect();
-        let what = format!("{} rungs, in turns", plans.len());
+        let what = format!("{} rungs, in batches", plans.len());
         let awake = turning.keep_awake.then(Awake::keep).flatten();
         let runs = together::run(&parts, &what, self.process)?;
         self.awake = awake.is_some();

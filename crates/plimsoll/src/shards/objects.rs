@@ -6,7 +6,7 @@
 //! RUN-ID/arrivals/00003.withdrawn.json  it can't take part, whether it was there or not: by itself, once
 //! RUN-ID/orders.json               what all are to do: by the leader, again and again
 //! RUN-ID/logs/00003/00000017.zst   what shard 3 sent, the 18th part: by itself, once
-//! RUN-ID/wish.json                 the run is to end: by whoever watches
+//! RUN-ID/stop-request.json         the run is to end: by whoever watches
 //! ```
 //!
 //! Loads that follow one another, such as trials of a search, have a folder each, and beside them what comes next:
@@ -31,14 +31,17 @@ use crate::spread::wire::Message;
 
 /// Changes when shards of one version can't understand those of another. The build that all must
 /// have alike makes that rare; a merge of an old run needs it.
-pub(super) const FORMAT_VERSION: u32 = 2;
+pub(super) const FORMAT_VERSION: u32 = 3;
+
+/// The oldest version whose runs `merge` and `watch` read. Version 2 had another name for the stop request.
+pub(super) const OLDEST_READABLE_VERSION: u32 = 2;
 
 /// As much as a part of a log may be, decompressed.
 const MAX_PART: u64 = 256 << 20;
 
 pub(super) const HEAD_OBJECT: &str = "head.json";
 pub(super) const ORDERS_OBJECT: &str = "orders.json";
-pub(super) const STOP_REQUEST_OBJECT: &str = "wish.json";
+pub(super) const STOP_REQUEST_OBJECT: &str = "stop-request.json";
 pub(super) const ARRIVALS_FOLDER: &str = "arrivals";
 const WITHDRAWN_SUFFIX: &str = ".withdrawn.json";
 

@@ -126,7 +126,7 @@ impl Reading {
             ));
         };
         let head: Head = from_json(HEAD_OBJECT, &bytes).map_err(Failure::error)?;
-        if head.version != objects::FORMAT_VERSION {
+        if !(objects::OLDEST_READABLE_VERSION..=objects::FORMAT_VERSION).contains(&head.version) {
             return Err(Failure::error_with_help(
                 format_args!("rendezvous `{url}`: run {id} is of another version of plimsoll"),
                 "use the version that its shards had",

@@ -142,7 +142,7 @@ fn watch_ctrl_c_asks_before_stopping() {
         assert_eq!(code, 130);
         assert!(text.contains("no longer watching"), "{text}");
         assert!(!text.contains("stopping"), "{text}");
-        assert!(!place.path("meeting/r1/wish.json").exists());
+        assert!(!place.path("meeting/r1/stop-request.json").exists());
     }
     let (code, text) = asks("y\n");
     assert_eq!(code, 130);

@@ -89,7 +89,7 @@ fn leader_failure_ends_all_shards() {
     for (words, more, why) in [
         (
             LADDER,
-            &["--turn", "20"][..],
+            &["--batch", "20"][..],
             "turns are taken by one clock",
         ),
         (LADDER, &["--out", "full"], "full is not empty"),
@@ -119,7 +119,7 @@ fn member_failure_ends_all_shards() {
     for (words, more, why) in [
         (
             LADDER,
-            &["--turn", "20"][..],
+            &["--batch", "20"][..],
             "turns are taken by one clock",
         ),
         (SWEEP, &["--slice", "1ms"], "shorter than 100ms"),
@@ -146,7 +146,7 @@ fn leader_rendezvous_reports_failures_to_all() {
         for (words, more, why) in [
             (
                 LADDER,
-                &["--turn", "20"][..],
+                &["--batch", "20"][..],
                 "turns are taken by one clock",
             ),
             (

@@ -118,7 +118,7 @@ rate = "200/s"
 #[track_caller]
 fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     let record: Value = serde_json::from_str(&place.read(&format!("{dir}/ladder.json"))).unwrap();
-    assert_eq!(record["turns"], Value::Null);
+    assert_eq!(record["batches"], Value::Null);
     let rungs = record["rungs"].as_array().unwrap();
     assert_eq!(rungs.len(), 2);
     for slice in rungs.iter().flat_map(|r| r["slices"].as_array().unwrap()) {
@@ -234,9 +234,9 @@ fn sharded_ladder_rejects_local_options() {
             "ladder.serve with --rendezvous",
         ),
         (
-            "turn = 20",
+            "batch = 20",
             &[],
-            "ladder.turn (--turn): turns are taken by one clock",
+            "ladder.batch (--batch): batches are timed by one clock",
         ),
         (
             "via = [\"direct\", \"one sidecar\"]",

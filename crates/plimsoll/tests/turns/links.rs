@@ -27,7 +27,7 @@ fn concurrent_sweep_configurations_are_interleaved() {
     let place = Place::new();
     std::fs::write(place.path("sweep.toml"), SWEEP).unwrap();
     let outline = place.expect(0, &["sweep", "sweep.toml", "--dry-run"]);
-    let planned = "all up together, in 18 turns of 100 ms each, in random order within each round, one every 110 ms, after a warm-up of 1.32 s";
+    let planned = "all up together, in 18 batches of 100 ms each, in random order within each round, one every 110 ms, after a warm-up of 1.32 s";
     assert!(outline.contains(planned), "{outline}");
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
     let links = document["sweep"]["links"].as_array().unwrap();
@@ -61,7 +61,7 @@ fn concurrent_sweep_configurations_are_interleaved() {
         // A machine that stands still for a whole turn has it left out.
         let turns = volume.turns.len();
         assert!((12..=18).contains(&turns), "{turns}");
-        assert_eq!(link_of(&rung.name)["turns"], turns);
+        assert_eq!(link_of(&rung.name)["batches"], turns);
         let (ok, bytes) = volume.turns.iter().fold((0, 0), |(ok, bytes), turn| {
             assert!(turn.elapsed_s > 0.0, "{turn:?}");
             (ok + turn.ok, bytes + turn.bytes_received)
@@ -72,7 +72,7 @@ fn concurrent_sweep_configurations_are_interleaved() {
         let handshakes = total.connections_full + total.connections_resumed;
         assert_eq!(ok, handshakes, "the TLS library's own count");
     }
-    let note = "took turns in random order within each round: 1";
+    let note = "had batches in random order within each round: 1";
     let report = |rest: &[&str]| place.expect(0, &[&["report", "sweep"], rest].concat());
     let page = place.read("sweep/report.html");
     for shown in [report(&[]), report(&["--markdown", "-"]), page] {
@@ -96,7 +96,7 @@ fn sweep_explains_use_of_slices() {
         ),
         (
             changed("[\"1KiB\"]", "[\"1KiB\", \"64MiB\"]"),
-            "are too short for as many turns of every link as intervals need",
+            "are too short for as many batches of every link as intervals need",
         ),
         (
             changed("clients = 4", "rate = \"50/s\""),
@@ -129,11 +129,11 @@ fn sweep_explains_use_of_slices() {
     std::fs::write(place.path("sweep.toml"), one).unwrap();
     let document = place.expect_json(0, &["sweep", "sweep.toml", "--out", "sweep", "--json"]);
     for link in document["sweep"]["links"].as_array().unwrap() {
-        assert_eq!(link["turns"], 0, "{link}");
+        assert_eq!(link["batches"], 0, "{link}");
     }
     let notes = document["sweep"]["notes"].to_string();
     assert!(
-        notes.contains("no turns: slices or rounds are asked for"),
+        notes.contains("in slices: slices or rounds are asked for"),
         "{notes}"
     );
 }

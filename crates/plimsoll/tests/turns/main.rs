@@ -42,7 +42,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
     plan(
         &place,
         "rate = \"300/s\"\nwarmup = \"200ms\"\nduration = \"3s\"",
-        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
+        "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
     );
     let (out, record) = climb(&place);
     let mut arrivals = Vec::new();
@@ -84,14 +84,14 @@ fn interleaved_rungs_share_schedule_without_loss() {
     assert_eq!(turns.rounds, 30);
     assert!(turns.difference(2, 0, Metric::P50).is_some(), "{turns:?}");
     for words in [
-        "30 rounds of turns of 10 calls",
+        "30 rounds of batches of 10 calls",
         "tls mutual adds to tls off",
         "resolved to ±",
     ] {
         assert!(out.contains(words), "{words}: {out}");
     }
     let page = place.read("ladder/report.html");
-    assert!(page.contains("took turns of tens of calls"));
+    assert!(page.contains("had batches of tens of calls"));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn added_server_work_is_detected() {
     plan(
         &place,
         "rate = \"400/s\"\nduration = \"4s\"",
-        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
+        "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
          rungs = [{ name = \"as it was\" }, { name = \"slower\", serve = [\"score\", \"--delay\", \"0s\", \"--busy\", \"400us\"] }]",
     );
     let (out, record) = climb(&place);
@@ -160,7 +160,7 @@ fn one_command_measures_multiple_services() {
     assert!(out.contains("with TLS adds to plain"), "{out}");
     // They can't be started afresh.
     assert_eq!(record.turns.unwrap().sittings, 1);
-    assert!(out.contains("1 sitting: these intervals hold for the processes that were measured"));
+    assert!(out.contains("1 replicate: these intervals hold for the processes that were measured"));
 
     for (arguments, words) in [
         (vec!["ladder", urls[0].as_str()], "two or more services"),
@@ -212,7 +212,7 @@ fn interleaved_ladder_prints_interim_results() {
     let output = place.run(&["ladder", "plan.toml", "--progress", "lines"]);
     let printed = stderr_of(&output);
     assert!(output.status.success(), "{printed}");
-    let last = "10 s of 11 s, about 1 s left: 2 rungs, in turns; p50 so far: tls off ";
+    let last = "10 s of 11 s, about 1 s left: 2 rungs, in batches; p50 so far: tls off ";
     assert!(printed.contains(last), "{printed}");
     assert!(printed.contains(", tls server "), "{printed}");
 }
@@ -224,25 +224,25 @@ fn invalid_turn_settings_are_rejected() {
         (
             "clients = 2",
             "",
-            &["--turn", "20"][..],
+            &["--batch", "20"][..],
             "a closed loop has none",
         ),
-        ("rate = \"9/s\"", "turn = 0", &[], "turns of 0 calls"),
+        ("rate = \"9/s\"", "batch = 0", &[], "batches of 0 calls"),
         (
             "rate = \"9/s\"",
-            "turn = 4\nleft_out = 4",
+            "batch = 4\nwarmup_calls = 4",
             &[],
             "leave none",
         ),
         (
             "rate = \"9/s\"",
-            "turn = 4\nslice = \"1s\"",
+            "batch = 4\nslice = \"1s\"",
             &[],
             "with ladder.slice or ladder.rounds",
         ),
         (
             "rate = \"9/s\"",
-            "\"load.arrivals\" = [\"constant\", \"poisson\"]\nturn = 4",
+            "\"load.arrivals\" = [\"constant\", \"poisson\"]\nbatch = 4",
             &[],
             "the rungs have several",
         ),
@@ -300,7 +300,7 @@ fn ladder_reports_connection_and_memory_costs() {
         plan(
             &place,
             "rate = \"400/s\"\nduration = \"4s\"",
-            "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
+            "batch = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
         );
         let (out, record) = climb(&place);
         (place, out, record)
@@ -398,7 +398,7 @@ fn gate_exits_99_only_when_exceeded() {
     let slow = "rate = \"400/s\"\nduration = \"3s\"\nwarmup = \"200ms\"";
     let ladder = |gates: &str| {
         format!(
-            "turn = 10\nparts = [\"none\"]\nbudget = \"9s\"\nfail_if = [{gates}]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
+            "batch = 10\nparts = [\"none\"]\nbudget = \"9s\"\nfail_if = [{gates}]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
              rungs = [{{ name = \"old\" }}, {{ name = \"new\", serve = [\"score\", \"--delay\", \"20ms\"] }}]"
         )
     };
@@ -423,7 +423,7 @@ fn ladder_stops_at_resolution_or_budget() {
     let load = "rate = \"400/s\"\nduration = \"2s\"\nwarmup = \"100ms\"";
     let ladder = |resolution: &str| {
         format!(
-            "turn = 10\nparts = [\"none\"]\nbudget = \"4s\"\nresolution = \"{resolution}\"\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]"
+            "batch = 10\nparts = [\"none\"]\nbudget = \"4s\"\nresolution = \"{resolution}\"\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]"
         )
     };
     plan(&place, load, &ladder("10s"));

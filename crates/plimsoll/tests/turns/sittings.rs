@@ -14,7 +14,7 @@ fn servers_and_sidecars_restart_every_replicate() {
     plan(
         &place,
         "rate = \"400/s\"\nduration = \"5s\"",
-        "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",
+        "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",
     );
     let (out, record) = climb(&place);
     let mut servers = BTreeSet::new();
@@ -36,5 +36,5 @@ fn servers_and_sidecars_restart_every_replicate() {
     // A sitting that a busy machine kept from half of its rounds does not count.
     let sittings = record.turns.unwrap().sittings;
     assert!((5..=10).contains(&sittings), "{sittings}");
-    assert!(out.contains(&format!("and {sittings} sittings")), "{out}");
+    assert!(out.contains(&format!("and {sittings} replicates")), "{out}");
 }

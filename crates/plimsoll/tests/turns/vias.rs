@@ -73,7 +73,7 @@ fn proxies_carry_protocols_with_every_tls() {
                     { tls = \"off\", upstream_tls = \"mutual\" },";
         let more = if name == "grpc" { more } else { "" };
         let ladder = format!(
-            "turn = 5\nserve = [\"{server}\"]\nvia = [\"haproxy\", \"nginx\"]\n\
+            "batch = 5\nserve = [\"{server}\"]\nvia = [\"haproxy\", \"nginx\"]\n\
              rungs = [\n{{ tls = \"off\" }},\n{{ tls = \"mutual\" }},\n{more}\n]"
         );
         write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
@@ -134,7 +134,7 @@ fn proxies_pass_websockets_to_own_server() {
         "target = \"ws://{}/\"\n[call.http]\nbody = \"hello\"\nwebsocket = {{}}",
         server.address()
     );
-    let ladder = "turn = 5\nvia = [\"haproxy\", \"nginx\"]\nrungs = [\n{ tls = \"off\" },\n\
+    let ladder = "batch = 5\nvia = [\"haproxy\", \"nginx\"]\nrungs = [\n{ tls = \"off\" },\n\
                   { tls = \"mutual\", upstream_tls = \"off\" },\n]";
     write(&place, "socket.toml", &call, LOAD, ladder);
     let (out, record) = measured(&place, "socket", &[]);
@@ -153,7 +153,7 @@ fn missing_proxy_leaves_other_rungs() {
         "plan.toml",
         call,
         load,
-        "turn = 4\nserve = [\"score\"]",
+        "batch = 4\nserve = [\"score\"]",
     );
     // No PATH is set, and what Debian keeps elsewhere is found.
     let via = ["--via", "direct,caddy,haproxy"];
@@ -201,7 +201,7 @@ fn pids_of(place: &Place, program: &str) -> Vec<i32> {
 fn dying_proxy_is_named_and_others_stand() {
     let place = Place::new();
     let load = "[load]\nrate = \"100/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
-    let ladder = "turn = 20\nserve = [\"score\"]\nvia = [\"direct\", \"haproxy\", \"nginx\"]";
+    let ladder = "batch = 20\nserve = [\"score\"]\nvia = [\"direct\", \"haproxy\", \"nginx\"]";
     write(&place, "plan.toml", CALLS[2].1, load, ladder);
     let mut command =
         place.command(&["ladder", "plan.toml", "--out", "plan", "--progress", "none"]);
@@ -254,7 +254,7 @@ fn own_proxy_takes_place_of_known_one() {
     fs::write(place.path("own.cfg"), &config).unwrap();
     let ladder = |command: &str| {
         format!(
-            "turn = 5\nserve = [\"score\"]\nvia = [\"direct\", {{ command = [{command}], \
+            "batch = 5\nserve = [\"score\"]\nvia = [\"direct\", {{ command = [{command}], \
              listen = \"127.0.0.1:{listen}\", upstream = \"127.0.0.1:{upstream}\" }}]"
         )
     };

@@ -243,9 +243,30 @@ fn large_process_variation_shows_no_difference() {
 #[test]
 fn missing_replicate_count_means_one() {
     let mut kept = serde_json::to_value(EQUAL.ladder(1)).unwrap();
-    kept.as_object_mut().unwrap().remove("sittings").unwrap();
+    kept.as_object_mut().unwrap().remove("replicates").unwrap();
     let read: TurnsRecord = serde_json::from_value(kept).unwrap();
     assert_eq!(read.sittings, 1);
+}
+
+#[test]
+fn names_of_first_format_version_are_read() {
+    let record = LadderRecord {
+        turns: Some(EQUAL.ladder(1)),
+        ..LadderRecord::default()
+    };
+    let text = serde_json::to_string(&record).unwrap();
+    let mut first = text.clone();
+    for (new, old) in [
+        ("batches", "turns"),
+        ("warmup_calls", "left_out"),
+        ("replicates", "sittings"),
+    ] {
+        let renamed = first.replace(&format!("\"{new}\":"), &format!("\"{old}\":"));
+        assert_ne!(renamed, first, "{new}");
+        first = renamed;
+    }
+    let read: LadderRecord = serde_json::from_str(&first).unwrap();
+    assert_eq!(serde_json::to_string(&read).unwrap(), text);
 }
 
 /// A sitting that was interrupted has a difference that is known worse than the others'.
