@@ -178,7 +178,7 @@ def main():
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
     parser.add_argument("--seconds", type=int, default=4, help="of one measurement (4)")
     parser.add_argument("--rows", default=",".join(ROWS))
-    parser.add_argument("--openssl", action="append", default=[], metavar="PATH", help="another openssl to compare with; may be given again")
+    parser.add_argument("--openssl", action="append", default=[], metavar="PATH", help="another openssl to compare with; repeatable")
     parser.add_argument("--quick", action="store_true", help="two repetitions of two seconds")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
     parser.add_argument("--json", metavar="FILE", help="write every repetition's figures")

@@ -387,7 +387,7 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
                     let n = times(timed, record)
                         .and_then(Times::histogram)
                         .map_or(0, |h| h.len() + failed);
-                    (None, format!("too few calls to tell ({n})"))
+                    (None, format!("not enough calls ({n})"))
                 }
             }
         }

@@ -47,7 +47,7 @@ pub struct Plan {
     pub watch: Watch,
     /// The seed of everything random.
     pub seed: u64,
-    /// Keep a record of every call in the run directory.
+    /// Log every call in the run directory.
     pub keep_requests: bool,
 }
 

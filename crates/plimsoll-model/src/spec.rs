@@ -62,8 +62,8 @@ pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
 pub use ladder::{
-    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via, renamed_keys,
-    register_proxies,
+    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via,
+    register_proxies, renamed_keys,
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
@@ -95,7 +95,7 @@ pub struct Spec {
     pub target: Option<String>,
     /// What random choices are made from. Default 1.
     pub seed: Option<u64>,
-    /// Keep a record of every call in the run directory. Default false.
+    /// Log every call in the run directory. Default false.
     pub requests: Option<bool>,
     /// Send each call's own `traceparent` with its request (W3C Trace Context, sampled), and list the slowest calls with
     /// their trace ids. Default false.
@@ -238,7 +238,7 @@ pub struct LoadSpec {
     pub window: Option<String>,
     /// Replay lines with these values: `"method=GET"`, `"path=/api/*"`, `"status!=5*"`.
     #[arg(
-        help = "Replay lines with this value, such as method=GET, path=/api/* or status!=5*; may be given again",
+        help = "Replay lines with this value, such as method=GET, path=/api/* or status!=5*; repeatable",
         long,
         value_name = "COLUMN=VALUE"
     )]
@@ -321,7 +321,7 @@ pub struct LoadSpec {
     pub calls_per_connection: Option<u32>,
     /// Addresses of names, in place of those that they resolve to: `"NAME:PORT:ADDRESS,ADDRESS"`.
     #[arg(
-        help = "Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to; may be given again",
+        help = "Addresses of the target's name, NAME:PORT:ADDRESS,ADDRESS, in place of those that it resolves to; repeatable",
         long,
         value_name = "NAME:PORT:ADDRESSES"
     )]
@@ -377,7 +377,7 @@ pub struct LoadSpec {
     pub read_buffer: Option<Size>,
     /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
     #[arg(
-        help = "Local address to connect from, or a range 127.0.0.2-127.0.0.9; may be given again",
+        help = "Local address to connect from, or a range 127.0.0.2-127.0.0.9; repeatable",
         id = "source",
         long,
         value_name = "ADDRESS",

@@ -8,7 +8,7 @@ pub(crate) fn collide(problems: &mut Problems, table: &str, keys: &[(&str, bool)
     let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) else {
         return false;
     };
-    let problem = format!("given beside {table}.{first}: use one of the two");
+    let problem = format!("can't be combined with {table}.{first}: use one of the two");
     problems.add(format!("{table}.{second}"), problem);
     true
 }

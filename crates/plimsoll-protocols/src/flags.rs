@@ -60,7 +60,7 @@ pub struct TlsFlags {
     ca: Option<PathBuf>,
 
     /// Accept the server certificate with this fingerprint, sha256:…, whatever its name and issuer;
-    /// may be given again. In place of --ca.
+    /// repeatable. In place of --ca.
     #[arg(long, value_name = "FINGERPRINT", help_heading = "TLS")]
     pin: Option<Vec<String>>,
 

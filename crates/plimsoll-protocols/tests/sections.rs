@@ -189,7 +189,7 @@ fn plugin_call_errors_name_key() {
         ("", "`call.plugin.codec`: missing: name the shared object"),
         (
             "codec = \"x.so\"\npayload = \"a\"\nframe = \"78\"",
-            "`call.plugin.frame`: given beside call.plugin.payload",
+            "`call.plugin.frame`: can't be combined with call.plugin.payload",
         ),
         (
             "codec = \"x.so\"\nin_flight = 0",
@@ -391,7 +391,7 @@ fn fetch_errors_suggest_fix() {
         ),
         (
             "target = \"https://a:1\"\n[call.grpc]\nmethod = \"a.B/C\"\n[call.fetch]\n",
-            "`call.fetch`: given beside call.grpc: a plan calls one thing",
+            "`call.fetch`: can't be combined with call.grpc: a plan calls one thing",
         ),
     ] {
         let problems = problems(&format!("{text}{load}"));

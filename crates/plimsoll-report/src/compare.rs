@@ -337,7 +337,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
         .collect();
     if !decisive.is_empty() {
         warnings.push(format!(
-            "the plans differ in what they measure ({}): the difference may be theirs",
+            "the plans differ in what they measure ({}), which may explain the difference",
             decisive.join(", ")
         ));
     }

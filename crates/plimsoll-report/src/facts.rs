@@ -45,9 +45,8 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
 
 /// What a reader should know of how it was made.
 pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
-    let closed = (h.load_loop == Some(Loop::Closed)).then_some(
-        "closed loop: a slow target slows the arrivals, so times say nothing of calls that would have come meanwhile",
-    );
+    let closed = (h.load_loop == Some(Loop::Closed))
+        .then_some("closed loop: a slow target gets less load, so response times are understated");
     h.notes.iter().map(String::as_str).chain(closed)
 }
 

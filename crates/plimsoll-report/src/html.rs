@@ -221,7 +221,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         _ if record.is_generator_limited() => (Tone::Unsure, "invalid: generator-limited"),
         Added::Clear(_) => (Tone::Good, "differences seen"),
         Added::NoneSeen(_) => (Tone::Plain, "no difference seen"),
-        Added::Counted(_) | Added::TooFew => (Tone::Unsure, "too few rounds to tell"),
+        Added::Counted(_) | Added::TooFew => (Tone::Unsure, "not enough data"),
     };
     let mut cards = vec![
         Card::new("rungs", count(record.rungs.len() as u64)),

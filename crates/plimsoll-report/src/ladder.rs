@@ -44,7 +44,7 @@ pub fn added(metric: Metric, added: Added) -> String {
         }
         // A call's bytes vary by some hundredths: acknowledgements of settings, pings.
         Added::Counted(more) => signed(more.round()),
-        Added::TooFew => "too few rounds to tell".to_owned(),
+        Added::TooFew => "not enough data".to_owned(),
     }
 }
 
@@ -299,8 +299,7 @@ pub(crate) fn how(ladder: &LadderRecord) -> String {
 
 pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
-pub(crate) const INTERVALS_NOTE: &str =
-    "Intervals hold together: in 95 of 100 ladders of equal rungs no difference is claimed.";
+pub(crate) const INTERVALS_NOTE: &str = "95 % simultaneous confidence intervals: of 100 ladders of equal rungs, at least 95 claim no difference.";
 
 /// What one rung adds to another.
 pub(crate) struct Addition {

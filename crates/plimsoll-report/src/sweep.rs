@@ -118,8 +118,8 @@ pub(crate) fn table(links: &[Link]) -> Table {
         "GB/client CPU s",
         "full handshakes",
         "resumed",
-        "of the limit",
-        "of the limit, server",
+        "of crypto-only limit",
+        "of crypto-only limit, server",
     ];
     let gb = |bytes_per_s: f64| match bytes_per_s / 1e9 {
         small if small < 0.1 => format!("{small:.4}"),

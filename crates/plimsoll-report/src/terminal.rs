@@ -173,7 +173,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
     Some(match (limited, failed) {
         (true, true) => "THE LOAD WAS NOT DELIVERED. What was missed is missed all the same.",
         (true, false) => "INVALID: the load was not delivered.",
-        (false, true) => "NOT THE LOAD THAT WAS ASKED FOR. What was missed is missed all the same.",
+        (false, true) => "LOAD DIFFERS FROM THE PLAN. Failures still count.",
         (false, false) => "INVALID. These figures can't be relied on.",
     })
 }

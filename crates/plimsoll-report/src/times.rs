@@ -131,7 +131,7 @@ pub(crate) fn dash(n: u64) -> Option<String> {
     ];
     let (_, name, calls) = needed.into_iter().find(|(p, ..)| !is_supported(n, *p))?;
     Some(format!(
-        "–: too few calls to tell; {name} needs {}, and there are {}",
+        "–: not enough calls; {name} needs {}, and there are {}",
         count(calls),
         count(n)
     ))

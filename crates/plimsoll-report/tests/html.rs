@@ -260,7 +260,7 @@ fn comparison_shows_differences_in_plans() {
     check(&page);
     assert!(!page.contains("<i>before"), "names are text");
     for words in [
-        "beware",
+        "warning",
         "What differs",
         "Where the plans differ",
         "changes what is measured",

@@ -65,7 +65,10 @@ pub(crate) fn parse(
 fn note_renamed_flags(typed: &[OsString]) {
     for (old, new) in RENAMED_FLAGS {
         let is_old = |word: &OsString| {
-            word.to_str().is_some_and(|word| word.strip_prefix(old).is_some_and(|rest| rest.is_empty() || rest.starts_with('=')))
+            word.to_str().is_some_and(|word| {
+                word.strip_prefix(old)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('='))
+            })
         };
         if typed.iter().any(is_old) {
             console::notice(format_args!("note: `{old}` is called `{new}` now"));

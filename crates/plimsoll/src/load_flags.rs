@@ -44,7 +44,7 @@ pub(crate) struct LoadFlags {
     pub(crate) fleet: Option<u32>,
 
     /// An objective, such as "p99 < 10ms", "errors < 0.1%", "ttft.p99 < 1s", "resumed >= 100%"
-    /// or, of one stage, "p99 at step 2 < 20ms"; may be given again.
+    /// or, of one stage, "p99 at step 2 < 20ms"; repeatable.
     #[arg(
         long,
         value_name = "OBJECTIVE",
@@ -67,7 +67,7 @@ pub(crate) struct LoadFlags {
     #[arg(long, value_name = "N", help_heading = "Run")]
     seed: Option<u64>,
 
-    /// Keep a record of every call in the run directory.
+    /// Log every call in the run directory.
     #[arg(long, help_heading = "Run")]
     requests: bool,
 

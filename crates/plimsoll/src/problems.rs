@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn keys_become_flags() {
         assert_eq!(
-            as_flags("`load.clients`: given beside load.rate: use one of the two"),
-            "`--clients`: given beside --rate: use one of the two"
+            as_flags("`load.clients`: can't be combined with load.rate: use one of the two"),
+            "`--clients`: can't be combined with --rate: use one of the two"
         );
         assert_eq!(
             as_flags("`tls.groups.0`: `X` is not a group"),

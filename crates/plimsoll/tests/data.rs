@@ -314,7 +314,7 @@ fn malformed_binary_messages_are_rejected_before_load() {
         (&["--data-binary", "one.bin"], "write --data-binary @FILE"),
         (
             &["--data-binary", "@one.bin", "-d", "{}"],
-            "given beside --data",
+            "can't be combined with --data",
         ),
         (
             &["--data-delimited", "@many.bin"],

@@ -107,7 +107,7 @@ fn sweep_reports_all_metrics_near_limit() {
     assert_eq!(again, document);
     let shown = place.expect(0, &["report", "sweep"]);
     assert!(
-        shown.contains("of the limit") && shown.contains("tls_client_"),
+        shown.contains("of crypto-only limit") && shown.contains("tls_client_"),
         "{shown}"
     );
     assert!(place.read("sweep/report.html").contains("links"));

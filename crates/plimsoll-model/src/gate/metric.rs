@@ -56,7 +56,7 @@ named! {
     #[serde(rename_all = "snake_case")]
     pub enum Part by name and words {
         /// A closed loop that keeps the server as busy as it can.
-        Saturated "saturated" "a call at a server kept busy",
+        Saturated "saturated" "a call at full load",
         /// A new connection for each call, one after the other.
         Connections "connections" "new connections",
         /// The same with TLS sessions that are resumed from tickets; plaintext has none to resume.

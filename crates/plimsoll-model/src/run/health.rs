@@ -310,7 +310,7 @@ fn late(
             && late > response / 10
         {
             problems.push(ProblemKind::PacingLate.noted(format!(
-                "the generator noticed arrivals late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {LATE_GENERATOR_ADVICE}",
+                "the generator sent requests late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {LATE_GENERATOR_ADVICE}",
                 Ns(pacing),
                 Ns(response),
             )));

@@ -113,7 +113,7 @@ impl fmt::Display for Cause {
                 "the host took {percent} % of this machine's time for others (steal)"
             ),
             Cause::Others(percent, busiest) => {
-                write!(f, "its threads waited {percent} % of the time for a core")?;
+                write!(f, "its threads waited for CPU {percent} % of the time")?;
                 match busiest {
                     Some(p) => write!(
                         f,
@@ -161,7 +161,7 @@ mod tests {
         idle.busiest = idle.busiest.map(|p| OtherProcess { cpu_us: 9_000, ..p });
         assert_eq!(
             cause(idle, 0.1),
-            "its threads waited 30 % of the time for a core"
+            "its threads waited for CPU 30 % of the time"
         );
         assert!(cause(seen(0, 0), 0.97).contains("97 % of a core"));
         assert!(cause(seen(0, 0), 0.1).contains("timers were late"));

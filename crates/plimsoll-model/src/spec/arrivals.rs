@@ -48,7 +48,7 @@ impl Problems {
         .collect();
         if let [first, second, ..] = given.as_slice() {
             self.0.push(
-                Problem::new(format!("load.{second}"), format!("given beside load.{first}: use one of the two"))
+                Problem::new(format!("load.{second}"), format!("can't be combined with load.{first}: use one of the two"))
                     .help("`rate`, `steps` and `replay` are an open loop (calls are due whatever the target does), `clients` a closed one (a client waits for its answer)"),
             );
             return (None, Vec::new());

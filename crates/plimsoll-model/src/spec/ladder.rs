@@ -67,7 +67,7 @@ pub struct LadderSpec {
     /// Exit with 99 when a variant exceeds the first one by more than one of these, beyond doubt: a metric each and the
     /// allowed increase, `["p99 +3%", "client_cpu +2us"]`. Measures until that is decided.
     #[arg(
-        help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; may be given again. Measures until that is decided",
+        help = "Exit with 99 when a variant exceeds the first one by more than this, beyond doubt: a metric and the allowed increase, such as 'p99 +3%' or 'client_cpu +2us'; repeatable. Measures until that is decided",
         long,
         value_name = "GATE"
     )]

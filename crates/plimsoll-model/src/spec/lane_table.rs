@@ -14,7 +14,7 @@ pub struct LaneTable {
     pub target: Option<Value>,
     /// What the lane's random choices are made from. Default: the plan's.
     pub seed: Option<Value>,
-    /// Keep a record of every call of this lane. Default: as the plan says.
+    /// Log every call of this lane. Default: as the plan says.
     pub requests: Option<Value>,
     /// Send `traceparent` with each request of this lane, and list its slowest calls. Default: as the plan says.
     pub traceparent: Option<Value>,

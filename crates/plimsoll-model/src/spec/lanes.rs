@@ -88,7 +88,9 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     if !is_name(name) {
         return Err(Problem::new(
             "lanes",
-            format!("`{name}` is no name of a lane: use at most 64 letters, digits, `-` and `_`"),
+            format!(
+                "`{name}` is not a valid lane name: use at most 64 letters, digits, `-` and `_`"
+            ),
         ));
     }
     let mut own = Table::try_from(own).map_err(|e| Problem::new(key.as_str(), e.to_string()))?;

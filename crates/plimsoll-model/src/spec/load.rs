@@ -177,7 +177,7 @@ impl Problems {
         if call_deadline.is_some() && load.deadline.is_some() {
             self.add(
                 "load.deadline",
-                format!("given beside {call_key}: use one of the two"),
+                format!("can't be combined with {call_key}: use one of the two"),
             );
         }
         if load.deadline.or(call_deadline).is_some_and(Limit::is_zero) {

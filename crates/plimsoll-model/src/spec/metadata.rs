@@ -219,7 +219,7 @@ impl Problems {
         if given.any(|given| given == name) {
             self.add(
                 format!("{}.{name}", names.key),
-                "given beside traceparent = true, which makes one for each call: use one of the two",
+                "can't be combined with traceparent = true, which makes one for each call: use one of the two",
             );
             return;
         }

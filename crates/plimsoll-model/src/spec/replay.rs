@@ -82,7 +82,7 @@ impl Problems {
         if load.replay.is_some() && load.arrivals.is_some() {
             self.add(
                 "load.arrivals",
-                "given beside load.replay, whose times say when calls are due: use one of the two",
+                "can't be combined with load.replay, whose times say when calls are due: use one of the two",
             );
         }
         if let Some(ArrivalsSpec::Table(table)) = &load.arrivals

@@ -213,7 +213,10 @@ impl Problems {
             [_, second, ..] => {
                 self.add(
                     format!("call.{second}"),
-                    format!("given beside call.{}: a plan calls one thing", given[0]),
+                    format!(
+                        "can't be combined with call.{}: a plan calls one thing",
+                        given[0]
+                    ),
                 );
                 return None;
             }

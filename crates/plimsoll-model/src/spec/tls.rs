@@ -43,7 +43,7 @@ pub struct TlsSpec {
     /// Versions of TLS to offer: `"1.3"`, `"1.2"`. Default both, of which a server takes the newest that it has; 1.3 alone
     /// where suites, groups or `early_data` need it.
     #[arg(
-        help = "A version of TLS to offer, 1.3 or 1.2; may be given again [default: both]",
+        help = "A version of TLS to offer, 1.3 or 1.2; repeatable [default: both]",
         id = "tls_version",
         long = "tls-version",
         value_name = "VERSION"
@@ -51,7 +51,7 @@ pub struct TlsSpec {
     pub versions: Option<Vec<String>>,
     /// Cipher suites to offer, by their names in the IANA registry. Default: all of the versions.
     #[arg(
-        help = "A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again",
+        help = "A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; repeatable",
         id = "suite",
         long,
         value_name = "SUITE"
@@ -59,7 +59,7 @@ pub struct TlsSpec {
     pub suites: Option<Vec<String>>,
     /// Key-exchange groups to offer, the preferred one first. Default X25519MLKEM768, X25519, secp256r1, secp384r1.
     #[arg(
-        help = "A key-exchange group to offer, such as X25519; may be given again",
+        help = "A key-exchange group to offer, such as X25519; repeatable",
         id = "group",
         long,
         value_name = "GROUP"

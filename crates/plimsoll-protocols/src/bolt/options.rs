@@ -82,7 +82,7 @@ pub struct BoltOptions {
     #[arg(long, value_name = "N", requires = "class")]
     pub codec: Option<u8>,
 
-    /// An entry of the header map, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    /// An entry of the header map, 'name: value'; a value $NAME is taken from the environment; repeatable.
     #[arg(id = "header", long = "header", value_name = "NAME: VALUE")]
     #[serde(skip)]
     typed_header: Vec<String>,
@@ -121,7 +121,7 @@ pub struct BoltOptions {
     pub deadline: Option<Limit>,
 }
 
-/// Put load on a SOFARPC service, or on any SOFABolt server.
+/// Load-test a SOFARPC service, or on any SOFABolt server.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: 2000 calls a second over 200 connections for 10 s: the echo of 1,098 characters
@@ -326,7 +326,7 @@ impl BoltOptions {
                 if given {
                     problems.add(
                         format!("call.bolt.{key}"),
-                        "given beside a raw class or content: use either service and method, or class and content",
+                        "can't be combined with a raw class or content: use either service and method, or class and content",
                     );
                 }
             }

@@ -37,7 +37,7 @@ impl GrpcSpec {
     }
 }
 
-/// Put load on a gRPC method: the same as a plan, typed as flags.
+/// Load-test a gRPC method: the same as a plan, typed as flags.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: 1000 calls a second over one mutual-TLS connection, for 30 s after a warm-up of 5 s

@@ -36,7 +36,7 @@ pub(super) struct LinkFlags {
     #[arg(long)]
     authority: Option<String>,
 
-    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment.
+    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes it from the environment.
     #[arg(long, value_name = "NAME: VALUE")]
     metadata: Vec<String>,
 
@@ -57,7 +57,7 @@ pub(super) struct LinkFlags {
 /// What TLS is offered. The names are those of keys of a `TlsSpec`.
 #[derive(Debug, Default, Args, Serialize)]
 struct VersionFlags {
-    /// A version of TLS to offer, 1.3 or 1.2; may be given again [default: both].
+    /// A version of TLS to offer, 1.3 or 1.2; repeatable [default: both].
     #[arg(
         id = "tls_version",
         long = "tls-version",
@@ -66,7 +66,7 @@ struct VersionFlags {
     )]
     versions: Option<Vec<String>>,
 
-    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; repeatable.
     #[arg(
         id = "suite",
         long = "suite",
@@ -75,7 +75,7 @@ struct VersionFlags {
     )]
     suites: Option<Vec<String>>,
 
-    /// A key-exchange group to offer, such as X25519; may be given again.
+    /// A key-exchange group to offer, such as X25519; repeatable.
     #[arg(
         id = "group",
         long = "group",

@@ -28,11 +28,11 @@ pub(crate) struct ListFlags {
 /// Files that describe services in place of the server.
 #[derive(Debug, Args)]
 struct FileFlags {
-    /// A .proto file to read in place of asking the server; may be given again.
+    /// A .proto file to read in place of asking the server; repeatable.
     #[arg(long, value_name = "FILE", conflicts_with = "descriptor_set")]
     proto: Vec<PathBuf>,
 
-    /// Where imports of --proto are looked for; may be given again.
+    /// Where imports of --proto are looked for; repeatable.
     #[arg(long, value_name = "DIR", requires = "proto")]
     import_path: Vec<PathBuf>,
 

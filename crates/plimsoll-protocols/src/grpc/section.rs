@@ -54,7 +54,7 @@ pub struct GrpcSpec {
 
     /// `.proto` files that describe the method.
     #[arg(
-        help = "A .proto file that describes the method; may be given again",
+        help = "A .proto file that describes the method; repeatable",
         long,
         value_name = "FILE",
         help_heading = "Call"
@@ -63,7 +63,7 @@ pub struct GrpcSpec {
 
     /// Where imports of the `.proto` files are looked for.
     #[arg(
-        help = "Where imports of --proto are looked for; may be given again",
+        help = "Where imports of --proto are looked for; repeatable",
         long,
         value_name = "DIR",
         help_heading = "Call"
@@ -79,7 +79,7 @@ pub struct GrpcSpec {
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Call")]
     pub reflection: Option<bool>,
 
-    /// Metadata, 'name: value'; may be given again. 'name: $VARIABLE' takes it from the environment,
+    /// Metadata, 'name: value'; repeatable. 'name: $VARIABLE' takes it from the environment,
     /// and fields such as {{row.user}} vary from call to call.
     #[arg(
         id = "metadata",

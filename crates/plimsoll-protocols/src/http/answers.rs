@@ -171,7 +171,7 @@ pub(super) fn http_socket(
         ),
         (Some(false), true) => problems.add(
             "call.http.body",
-            "given beside call.http.websocket.script: write it there as a frame",
+            "can't be combined with call.http.websocket.script: write it there as a frame",
         ),
         _ => {}
     }

@@ -10,7 +10,7 @@ use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{CredentialFlags, fields, named};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
-/// Put load on an HTTP service: requests of any method, and answers that stream.
+/// Load-test an HTTP service: requests of any method, and answers that stream.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",

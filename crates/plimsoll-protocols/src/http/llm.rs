@@ -22,7 +22,7 @@ const DEFAULT_CONNECTIONS: u32 = 100;
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_PROMPT: &str = "What does the load line show?";
 
-/// Put load on a language model behind OpenAI's API: every answer's first token, from when its request was due.
+/// Load-test a language model behind OpenAI's API: every answer's first token, from when its request was due.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -75,7 +75,7 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     turns: Option<u32>,
 
-    /// The prompts of the turns after the first, or @FILE for each, in order; may be given again [default: the prompt,
+    /// The prompts of the turns after the first, or @FILE for each, in order; repeatable [default: the prompt,
     /// with fields filled in anew].
     #[arg(
         id = "conversation.follow_ups",
@@ -109,7 +109,7 @@ pub struct LlmFlags {
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     api_key_env: String,
 
-    /// A header field, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    /// A header field, 'name: value'; a value $NAME is taken from the environment; repeatable.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
 

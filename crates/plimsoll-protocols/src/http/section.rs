@@ -31,7 +31,7 @@ pub struct HttpSpec {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// A header field, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    /// A header field, 'name: value'; a value $NAME is taken from the environment; repeatable.
     #[arg(
         id = "headers",
         short = 'H',
@@ -76,7 +76,7 @@ pub struct HttpSpec {
     )]
     pub expect: Option<Vec<StatusSpec>>,
 
-    /// A header field that an answer must have, 'name: value'; may be given again.
+    /// A header field that an answer must have, 'name: value'; repeatable.
     #[arg(
         id = "expect_headers",
         long = "expect-header",

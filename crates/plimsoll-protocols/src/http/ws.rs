@@ -11,7 +11,7 @@ use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
 use crate::flags::{CredentialFlags, fields};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
-/// Put load on a WebSocket service: frames that are sent, and the time to the messages that answer them.
+/// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Call",
@@ -55,7 +55,7 @@ pub struct WsFlags {
     #[arg(id = "websocket.welcome", long = "welcome", value_name = "MESSAGE")]
     welcome: Option<String>,
 
-    /// A header field of the upgrade, 'name: value'; a value $NAME is taken from the environment; may be given again.
+    /// A header field of the upgrade, 'name: value'; a value $NAME is taken from the environment; repeatable.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
 
@@ -63,7 +63,7 @@ pub struct WsFlags {
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Offer this subprotocol; $NAME is taken from the environment; may be given again. The server must take one.
+    /// Offer this subprotocol; $NAME is taken from the environment; repeatable. The server must take one.
     #[arg(
         id = "websocket.subprotocol",
         long = "subprotocol",

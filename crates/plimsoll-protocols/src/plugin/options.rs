@@ -70,7 +70,7 @@ pub struct PluginOptions {
     pub deadline: Option<Limit>,
 }
 
-/// Put load on a service whose protocol comes with a codec plugin.
+/// Load-test a service whose protocol comes with a codec plugin.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: a plugin in C, an echo server of its protocol, 2000 calls a second over 8 connections

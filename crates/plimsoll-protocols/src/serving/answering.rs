@@ -152,7 +152,7 @@ impl Answering {
         {
             return Err(ServeError::option(
                 "delay",
-                format!("a range goes up, and {from:?} to {to:?} does not"),
+                format!("the range {from:?} to {to:?} is reversed: write the smaller value first"),
             ));
         }
         let alarms = Alarms::new(spin.0).map_err(ServeError::io("making a timer"))?;

@@ -150,7 +150,7 @@ pub struct SessionFlags {
     goodput: Vec<Bound>,
 
     /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
-    /// the environment; may be given again. An authorization is not sent with upgrades: they have the session's
+    /// the environment; repeatable. An authorization is not sent with upgrades: they have the session's
     /// token.
     #[arg(
         short = 'H',

@@ -121,17 +121,17 @@ fn replay_errors_name_key() {
         (
             "rate = \"1/s\"",
             "path = \"/\"",
-            "`load.rate`: given beside load.replay",
+            "`load.rate`: can't be combined with load.replay",
         ),
         (
             "clients = 3",
             "path = \"/\"",
-            "`load.clients`: given beside load.replay",
+            "`load.clients`: can't be combined with load.replay",
         ),
         (
             "arrivals = \"poisson\"",
             "path = \"/\"",
-            "`load.arrivals`: given beside load.replay",
+            "`load.arrivals`: can't be combined with load.replay",
         ),
         (
             "speed = \"fast\"",

@@ -55,7 +55,8 @@ fn traceparent_is_supported_or_rejected() {
         for value in ["x", "{{seq}}"] {
             let own = format!("{call}\n[{table}]\nTraceparent = \"{value}\"");
             let found = problems(&plan(target, &own)).join("\n");
-            let expected = format!("`{table}.traceparent`: given beside traceparent = true");
+            let expected =
+                format!("`{table}.traceparent`: can't be combined with traceparent = true");
             assert!(found.contains(&expected), "{found}");
         }
     }

@@ -49,7 +49,7 @@ fn verdict(c: &Comparison) -> Markup {
     };
     let (better, worse) = (names("better"), names("worse"));
     let (tone, label) = match () {
-        () if !c.warnings.is_empty() => (Tone::Unsure, "beware"),
+        () if !c.warnings.is_empty() => (Tone::Unsure, "warning"),
         () if !c.enough_runs() => (Tone::Plain, "not enough runs to tell"),
         () if !worse.is_empty() && !better.is_empty() => (Tone::Unsure, "better and worse"),
         () if !worse.is_empty() => (Tone::Bad, "B is worse"),
@@ -117,7 +117,7 @@ fn differences(c: &Comparison) -> Markup {
         ("can't be told apart from chance".to_owned(), 5, Key::Block),
     ];
     let bars = Bars {
-        lead: "B less A, in per cent of A.".to_owned(),
+        lead: "Change from A to B, in per cent of A.".to_owned(),
         axis: "per cent of A".to_owned(),
         tick: signed_percent,
         least: [-1.0, 1.0],
@@ -128,7 +128,7 @@ fn differences(c: &Comparison) -> Markup {
     });
     part(
         "What differs",
-        "B less A, in per cent of A, with its 95 % interval where there are enough runs. To the left B has less of it.",
+        "Change from A to B in per cent of A, with its 95 % interval where there are enough runs. Left: B is lower.",
         &picture,
     )
 }

@@ -34,7 +34,7 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
                 on_the_way.map(|us| format!("what is on the way takes {} of CPU a call", time(us))),
-                saturated.map(|cpu| format!("at a server kept busy it adds {cpu}")),
+                saturated.map(|cpu| format!("at full load it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),
                 resumed.map(|c| format!("it adds {c}, to one that resumes a session")),
             ]

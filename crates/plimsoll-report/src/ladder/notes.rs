@@ -97,7 +97,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     if invalid > 0 && ladder.turns.is_some() {
         let is_late = |rung: &&Rung| rung.slices.iter().any(Slice::is_generator_limited);
         notes.push(format!(
-            "{} of {} generator-limited: what a call waited for the generator is in no figure here, but answers may have waited for it, too",
+            "{} of {} generator-limited: generator delay is excluded from these figures, except in reading answers",
             ladder.rungs.iter().filter(is_late).count(),
             plural(ladder.rungs.len() as u64, "rung")
         ));
@@ -149,9 +149,11 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
             time(wanted),
             needed(more(wanted))
         ),
-        Some(_) => format!("resolved to ±{resolution} at the p50, after {lasted} s{left_out}"),
+        Some(_) => {
+            format!("detects p50 differences over ±{resolution}, after {lasted} s{left_out}")
+        }
         None => format!(
-            "resolved to ±{resolution} at the p50: a longer run (--duration) sees smaller differences{left_out}"
+            "detects p50 differences over ±{resolution}: a longer run (--duration) sees smaller ones{left_out}"
         ),
     })
 }

@@ -9,7 +9,7 @@ use crate::compare::Comparison;
 pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     let mut out = String::new();
     if !c.warnings.is_empty() {
-        let _ = writeln!(out, "{}", options.loud("BEWARE"));
+        let _ = writeln!(out, "{}", options.loud("WARNING"));
         sentences(&mut out, &c.warnings, options);
         out.push('\n');
     }

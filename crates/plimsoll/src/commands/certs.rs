@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     dir: PathBuf,
 
     /// A host name or address that the server's certificate is for, besides localhost,
-    /// 127.0.0.1 and ::1; may be given again.
+    /// 127.0.0.1 and ::1; repeatable.
     #[arg(long, value_name = "NAME")]
     name: Vec<String>,
 
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     crl: bool,
 
-    /// Revoke a certificate in ca.crl: server or client; may be given again.
+    /// Revoke a certificate in ca.crl: server or client; repeatable.
     #[arg(long, value_name = "WHICH")]
     revoke: Vec<Leaf>,
 

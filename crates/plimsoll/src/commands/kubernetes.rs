@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::shards::identity::check_run_id;
 use crate::shards::{self, RunFlags};
 
-/// Print the objects of Kubernetes that carry out a plan on several nodes, or apply them.
+/// Print the Kubernetes manifests that run a plan on several nodes, or apply them.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: eight shards that meet in a bucket, whose credentials are in the secret `store`

@@ -32,7 +32,7 @@ use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
 /// How long a process waits for its Redis at the start.
 const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
 
-/// Carry a service's traffic.
+/// Proxy a service's traffic.
 #[derive(Debug, Args)]
 #[command(
     before_help = "Examples: an application's calls to another machine, over mutual TLS; a WebSocket\n\
@@ -153,7 +153,7 @@ pub(super) struct ServiceFlags {
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub(super) lame_duck: Period,
 
-    /// A proxy whose X-Forwarded-For names the client, for the log; may be given again.
+    /// A proxy whose X-Forwarded-For names the client, for the log; repeatable.
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub(super) trusted_proxy: Vec<IpAddr>,
 

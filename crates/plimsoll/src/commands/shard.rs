@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: u16,
 
-    /// Local address to connect from; may be given again.
+    /// Local address to connect from; repeatable.
     #[arg(long, value_name = "ADDRESS")]
     source: Vec<IpAddr>,
 }

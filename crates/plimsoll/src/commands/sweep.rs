@@ -140,10 +140,7 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
         Screen::Tables => {
             let text = shown::render(record, &presentation::options());
             let csv = dir.join(CSV_FILE);
-            console::result(format_args!(
-                "{text}\nThe table for programs is {}\n",
-                csv.display()
-            ))
+            console::result(format_args!("{text}\nCSV: {}\n", csv.display()))
         }
         Screen::Document => Ok(()),
     }

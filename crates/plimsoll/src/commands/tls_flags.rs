@@ -31,7 +31,7 @@ pub(super) struct ServerTlsFlags {
     )]
     tls_client_crl: Option<PathBuf>,
 
-    /// A version of TLS to speak, 1.3 or 1.2; may be given again [default: 1.3].
+    /// A version of TLS to speak, 1.3 or 1.2; repeatable [default: 1.3].
     #[arg(long, value_name = "VERSION", value_parser = tls_version_named, help_heading = "TLS")]
     tls_version: Vec<TlsVersion>,
 
@@ -39,11 +39,11 @@ pub(super) struct ServerTlsFlags {
     #[arg(long, help_heading = "TLS")]
     compressed_certificates: bool,
 
-    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; may be given again.
+    /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; repeatable.
     #[arg(long, value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
     suite: Vec<Suite>,
 
-    /// A key-exchange group to offer, such as X25519; may be given again.
+    /// A key-exchange group to offer, such as X25519; repeatable.
     #[arg(long, value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
     group: Vec<Group>,
 }

@@ -80,7 +80,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     notes_panel(frame, notes, noted);
     let keys = match area.width {
         0..75 => "q: end the run, everything written · twice Ctrl-C: at once",
-        _ => "q: end the run, with everything written · Ctrl-C: the same, twice: at once",
+        _ => "q/Ctrl-C: stop and save · Ctrl-C twice: quit now",
     };
     frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
 }
@@ -265,7 +265,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     }
     let head: Vec<&str> = std::iter::once("").chain(kinds.clone()).collect();
     let grid = Grid {
-        title: "times of calls that ended ok",
+        title: "latency (successful calls)",
         head: &head,
         least: 10,
         entries,

@@ -345,7 +345,7 @@ impl Leader {
                 Some(_) => {}
                 None => {
                     let text = format!(
-                        "shard {shard} has come, and there are {of}, numbered from 0: give all shards the same --shards"
+                        "shard {shard} joined, but --shards is {of} (numbered from 0): pass the same --shards to every shard"
                     );
                     return self.fail(text, now);
                 }

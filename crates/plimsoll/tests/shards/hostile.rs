@@ -120,7 +120,10 @@ fn merge_reads_rendezvous_of_previous_version_only() {
             // A busy machine may have been too slow for the load.
             assert!([Some(0), Some(90)].contains(&code), "{printed}");
             let again = place.run_json("merged-2");
-            assert_eq!(again["total"]["due"], place.run_json("merged")["total"]["due"]);
+            assert_eq!(
+                again["total"]["due"],
+                place.run_json("merged")["total"]["due"]
+            );
         } else {
             assert_eq!(code, Some(1), "{printed}");
             assert!(printed.contains("another version"), "{printed}");

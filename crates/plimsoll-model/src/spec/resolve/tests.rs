@@ -219,7 +219,7 @@ fn contradictory_load_settings_name_their_keys() {
         ("duration = \"1s\"", "`load`: neither a rate nor clients"),
         (
             "rate = \"1/s\"\nclients = 2\nduration = \"1s\"",
-            "`load.clients`: given beside load.rate",
+            "`load.clients`: can't be combined with load.rate",
         ),
         ("rate = \"1/s\"", "`load.duration`: missing"),
         ("clients = 2", "`load.duration`: missing"),
@@ -454,7 +454,7 @@ fn scheme_must_match_call_section() {
         "target = \"http://a:1\"\n{CALL}[call.http]\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
     ));
     assert!(
-        problems[0].contains("`call.http`: given beside call.grpc"),
+        problems[0].contains("`call.http`: can't be combined with call.grpc"),
         "{problems:?}"
     );
 }

@@ -89,7 +89,7 @@ pub struct BoltOptions {
     pub queue: usize,
 
     /// A share of answers that fail with a Bolt status, or with SOFA_ERROR (a success with
-    /// an error header): "TIMEOUT=1%"; may be given again.
+    /// an error header): "TIMEOUT=1%"; repeatable.
     #[arg(long, value_name = "STATUS=SHARE")]
     pub fail: Vec<Share>,
 }

@@ -254,7 +254,7 @@ fn messages_are_read_from_binary_files() {
     for (binary, expected) in [
         (
             "message = \"{}\"\nmessage_binary = \"one.bin\"",
-            "`call.grpc.message_binary`: given beside call.grpc.message",
+            "`call.grpc.message_binary`: can't be combined with call.grpc.message",
         ),
         (
             "message_binary = []",

@@ -414,5 +414,5 @@ fn named(what: &str, name: &str) -> Result<(), String> {
     if name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit()) {
         return Ok(());
     }
-    Err(format!("{name:?} is no name of a {what}"))
+    Err(format!("{name:?} is not a valid {what} name"))
 }

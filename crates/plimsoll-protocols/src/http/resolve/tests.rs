@@ -153,7 +153,7 @@ fn invalid_http_request_errors_suggest_fix() {
         ),
         (
             "body = \"a\"\nbody_file = \"b\"",
-            "`call.http.body_file`: given beside call.http.body",
+            "`call.http.body_file`: can't be combined with call.http.body",
         ),
         ("expect = []", "`call.http.expect`: no status at all"),
         ("expect_body = \"\"", "`call.http.expect_body`: empty"),

@@ -72,7 +72,7 @@ impl Host {
         runtime.spawn(async move { accept(bound, server, never).await });
         let folder = folder.keep();
         console::confirmation(format_args!(
-            "shard 0 keeps what shards hand over in {} until the run is written",
+            "shard 0: storing shard data in {} until the run is complete",
             folder.display()
         ));
         Ok(Host { folder, serving })
@@ -99,7 +99,7 @@ impl Host {
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             console::notice(format_args!(
-                "what shards handed over is in {}: plimsoll merge file://… puts it together",
+                "shard data kept in {}; recover it with `plimsoll merge file://…`",
                 self.folder.display()
             ));
         }
