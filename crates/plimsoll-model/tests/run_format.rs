@@ -16,7 +16,7 @@ use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
     CertificateTaken, Ending, Handshakes, IntervalRecord, KernelMemory, Machine, MachineUse,
     MemoryReading, Moment, NegotiatedTls, OtherProcess, ProcessMemory, Resources, Run, RunHeader,
-    RunWriter, ShardTotals, Source, State, Summary, Totals,
+    RunWriter, SCHEMA_VERSION, ShardTotals, Source, State, Summary, Totals,
 };
 use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 use serde_json::Value;
