@@ -137,7 +137,7 @@ impl Run {
     /// to where it is truncated, and no further than its intervals count.
     ///
     /// # Errors
-    /// When the run recorded no calls, or they can't be read.
+    /// When the run recorded no calls or they can't be read, and the errors that `f` returns.
     pub fn each_request(
         &self,
         f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
