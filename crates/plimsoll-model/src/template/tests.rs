@@ -134,7 +134,7 @@ fn rows_are_chosen_by_number() {
         counts.iter().all(|n| (4_600..5_400).contains(n)),
         "{counts:?}"
     );
-    // The row is the call's, whichever of its messages asks.
+    // All messages of a call use the same row.
     let variation = Variation::new(1, 1, 1_000, Order::Random);
     assert_eq!(
         variation.moment(5, 0, 0).row(),
