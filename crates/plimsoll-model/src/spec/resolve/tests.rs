@@ -178,7 +178,7 @@ fn every_load_kind_resolves() {
         (cold.reuse, cold.drain),
         (Reuse::Never, Some(Duration::from_secs(2)))
     );
-    // A call may take its deadline.
+    // A call may take its full deadline.
     let slow = load("rate = \"4/s\"\ncalls = 20\ndeadline = \"90s\"");
     assert_eq!(slow.drain, Some(Duration::from_secs(90)));
     let sources =
