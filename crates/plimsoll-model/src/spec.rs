@@ -385,13 +385,13 @@ pub struct LoadSpec {
     pub source_addresses: Option<Vec<String>>,
 }
 
-/// One rate, or an even change from one to another.
+/// A constant rate, or a linear change from one to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RateSpec {
-    /// The same throughout.
+    /// A constant rate.
     Steady(Rate),
-    /// Changing evenly.
+    /// A linear change.
     Ramp(RampSpec),
 }
 
