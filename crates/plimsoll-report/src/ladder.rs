@@ -99,7 +99,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
                 row.push(or_dash(part, |(cpu, us)| {
                     format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
                 }));
-                // A core has a million µs a second, which is a thousand times a thousand.
+                // The number of cores for 1,000 new connections a second.
                 row.push(or_dash(cpu, |us| format!("{:.2}", us / 1e3)));
             }
             row.push(or_dash(price.bytes, |b| bytes(b.round() as u64)));
