@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_shown_only_if_report_scrolls() {
+    fn closing_is_shown_only_if_report_scrolls() {
         let report = "a line\n".repeat(30);
         let of = |height| {
             let options = Options {

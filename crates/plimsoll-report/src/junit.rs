@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_the_document() {
+    fn junit_escapes_any_text() {
         assert_eq!(
             escape("a<b> & \"c\"\n\u{1}d"),
             "a&lt;b&gt; &amp; &quot;c&quot;&#10;d"

@@ -364,7 +364,7 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
     Some(Fact::new("goodput", text))
 }
 
-/// Returns whose times these are.
+/// Returns the name of the callers whose times are shown.
 pub(crate) fn timed() -> &'static str {
     QUERY_CALLERS.name()
 }
@@ -379,7 +379,7 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
         .collect()
 }
 
-/// Describes the distribution of response times of queries or users.
+/// Describes the distribution of response times in runs whose protocol has times of its own.
 pub(crate) fn spread(run: &Run) -> Option<Fact> {
     let measures = run.summary.total.measures.as_ref()?;
     let record = run.measured();

@@ -85,7 +85,7 @@ fn exponential_buckets_match_opentelemetry_bounds() {
 }
 
 #[test]
-fn figures_of_tokens_are_posted() {
+fn otlp_request_contains_token_counts() {
     let run = run();
     let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
     let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");

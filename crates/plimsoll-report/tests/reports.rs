@@ -66,7 +66,7 @@ fn narrow_sweep_never_breaks_metric_names() {
 }
 
 #[test]
-fn a_ladder_in_turns() {
+fn ladder_in_batches() {
     let text = ladder::render(&records::turns(), &Options::default());
     assert_data_eq!(text, file!["golden/turns.txt"]);
 }
@@ -282,7 +282,7 @@ fn multi_run_markdown_matches_terminal() {
 }
 
 #[test]
-fn names_mean_nothing_to_markdown() {
+fn markdown_special_characters_are_escaped() {
     let mut record = records::turns();
     record.rungs[1].name = "a|b <b>_x_</b> @team &lt; ~~y~~".to_owned();
     let shown = markdown::ladder(&record);
@@ -313,7 +313,7 @@ fn long_report_repeats_headline_last() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn report_of_empty_run() {
     let run = finished(Fixture::empty("empty"), Ending::aborted("interrupted"));
     assert_data_eq!(shown(&run), file!["golden/empty.txt"]);
 }
@@ -459,7 +459,7 @@ fn reimported_export_keeps_response_times() {
 }
 
 #[test]
-fn an_imported_run_says_so() {
+fn imported_run_is_marked_as_such() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("steady.txt");
     let calls =
@@ -472,7 +472,7 @@ fn an_imported_run_says_so() {
 }
 
 #[test]
-fn bad_lines_are_named() {
+fn invalid_lines_are_named() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("bad.txt");
     let problem = |text: &str| {

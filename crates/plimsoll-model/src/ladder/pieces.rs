@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_count_must_fit_duration() {
+    fn batch_count_must_fit_duration() {
         let of = |length_s, links, in_flight, handshakes| {
             turns(Duration::from_secs(length_s), links, in_flight, handshakes)
         };
@@ -203,7 +203,7 @@ mod tests {
 
     /// A closed loop with two workers, whose readings are in separate intervals.
     #[test]
-    fn turn_totals_are_differences_across_workers() {
+    fn batch_totals_are_differences_across_workers() {
         let reading = |turn, client_ns, ok, began_ns, ended_ns| TurnBegan {
             turn,
             client_ns,

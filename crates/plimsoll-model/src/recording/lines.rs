@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_are_unpacked() {
+    fn compressed_files_are_decompressed() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut packed, b"0.5\n1.5\n").unwrap();
         let packed = packed.finish().unwrap();

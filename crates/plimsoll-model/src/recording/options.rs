@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_placed_on_the_day_of_the_file() {
+    fn window_is_placed_on_day_of_file() {
         // 2000-10-10T13:55:36-07:00
         let first = 971_211_336_000_000_000;
         let bounds = |text: &str| text.parse::<Window>().unwrap().bounds(first, Some(-25_200));

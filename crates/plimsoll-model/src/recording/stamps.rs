@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_time_is_refused() {
+    fn invalid_time_is_rejected() {
         for text in [
             "",
             "-",

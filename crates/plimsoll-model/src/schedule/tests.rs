@@ -369,7 +369,7 @@ proptest! {
     /// Loads that share a schedule in batches send together, arrival by arrival, what one load would have sent, and
     /// each has its whole batch in every round.
     #[test]
-    fn turns_partition_the_whole(
+    fn batches_partition_the_whole(
         poisson in any::<bool>(),
         seed in any::<u64>(),
         of in 1u32..6,
@@ -442,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn even_spacing_is_even(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
+    fn even_spacing_has_equal_gaps(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
         let schedule = Schedule::new(&load(Spacing::Constant, vec![stage(false, ms, rate, rate)], None), 1);
         let gap = 1e9 / rate;
         for pair in schedule.share(0, 1).take(5_000).collect::<Vec<_>>().windows(2) {

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_ask_for_their_calls() {
+    fn goal_requires_calls_for_percentiles() {
         assert_eq!(least_calls(0.99), 368 + 18 + 2);
         assert_eq!(least_calls(0.999), 3_688 + 184 + 2);
     }

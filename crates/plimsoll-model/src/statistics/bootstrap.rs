@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_seconds_are_as_many_as_measured() {
+    fn resample_has_as_many_seconds_as_measured() {
         let resamples = Resamples::of(&[17, 13]).unwrap();
         for weights in &resamples.weights {
             assert_eq!(weights[..17].iter().sum::<u32>(), 17);

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_published_example() {
+    fn u_test_matches_published_example() {
         // The ages of 5 men and 4 women at diagnosis (SciPy's manual of mannwhitneyu):
         // exact two-sided p = 1/9.
         let men = [19.0, 22.0, 16.0, 29.0, 24.0];
@@ -220,7 +220,7 @@ mod tests {
     /// SciPy 1.17: `mannwhitneyu([3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5],
     /// [4.1, 8.2, 9.6, 5.3, 7.7, 10.4], method="exact")`.
     #[test]
-    fn the_exact_test_is_scipys() {
+    fn exact_p_value_matches_scipy() {
         let a = [3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5];
         let b = [4.1, 8.2, 9.6, 5.3, 7.7, 10.4];
         for p in [mann_whitney(&a, &b), mann_whitney(&b, &a)] {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn median_of_even_and_odd_counts() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[3.0, 5.0]), 4.0);

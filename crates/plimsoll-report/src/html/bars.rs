@@ -78,7 +78,7 @@ impl Bars {
         )
     }
 
-    /// Returns an axis that includes zero, with some space beyond its other end.
+    /// Returns an axis that includes zero, with some space beyond ends that are not zero.
     fn scale(&self, frame: &Frame) -> Scale {
         let parts = self.rows.iter().flat_map(|row| &row.parts);
         let ends = parts.flat_map(|part| [part.from, part.to]);

@@ -432,7 +432,7 @@ fn server_us(measured: &Measured) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn shared_server_cpu_follows_turns() {
+fn shared_server_cpu_is_split_by_batch() {
     // 20 µs for a batch of the first rung, 30 µs for one of the second.
     let shared = || {
         two([

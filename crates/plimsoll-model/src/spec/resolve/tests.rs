@@ -48,7 +48,7 @@ fn load(load: &str) -> Load {
 }
 
 #[test]
-fn the_defaults_are_those_documented() {
+fn defaults_match_documentation() {
     let plan = plan(&format!(
         "target = \"grpcs://localhost:50051\"\n{CALL}[load]\nrate = \"1000/s\"\nduration = \"30s\"\n"
     ));
