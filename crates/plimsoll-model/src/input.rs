@@ -160,9 +160,9 @@ pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
 /// How a line that was read ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// By a line feed.
+    /// The line ended with a line feed.
     Newline,
-    /// By the end of the input, in the line or before it.
+    /// The input ended, in the line or before it.
     EndOfInput,
 }
 

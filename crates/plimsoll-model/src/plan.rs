@@ -3,7 +3,7 @@
 //! A [`Plan`] is made from a [`crate::spec::Spec`] (what the user typed) and never changes afterwards. It holds the
 //! paths of secrets, never their contents.
 //!
-//! The file is long because a plan is one value and each of its fields is explained.
+//! Long because a plan is one value, with each of its fields explained.
 
 mod arrivals;
 mod call;

@@ -8,7 +8,7 @@
 //! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts nothing and reads no
 //! clock, so a search can be replayed from its record, and simulated servers test it. Called by `plimsoll find`.
 //!
-//! The file is long because the next step is one decision, kept together with everything that it depends on.
+//! Long because the next step is one decision, kept together with everything that it depends on.
 
 mod bounds;
 mod estimate;
@@ -54,7 +54,7 @@ pub enum Verdict {
     /// Every objective was met.
     #[default]
     Met,
-    /// At least one objective was missed.
+    /// One or more objectives were missed.
     Missed {
         /// The missed objectives, as typed.
         objectives: Vec<String>,

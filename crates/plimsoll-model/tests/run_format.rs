@@ -1,7 +1,6 @@
-//! The run directory as a format: its contract page, and reading of runs that ended normally, were killed, or were
-//! damaged.
+//! The run directory as a format: its contract page, and runs that ended normally, were killed, or were damaged.
 //!
-//! The file is long because each kind of damage has a test of its own.
+//! Long because each kind of damage has a test of its own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -406,7 +405,6 @@ fn idle_cpu_counts_toward_next_call() {
 
 /// Connections that a target closes occasionally are made again: the planned number was established, though not all at
 /// the time of counting, and one failure to connect is not a problem.
-/// though not all at the moment of counting, and one failure to connect condemns nothing.
 #[test]
 fn replaced_connections_are_not_missing() {
     let wanted = 16;

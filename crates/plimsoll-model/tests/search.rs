@@ -73,7 +73,6 @@ fn normal(random: &mut ChaCha8Rng) -> f64 {
 
 /// Rates and lengths of trials are pure arithmetic: this snapshot detects errors in it even where the line would still
 /// be found.
-/// line would still be found.
 #[test]
 fn verdict_search_paths_match_snapshot() {
     let mut paths = String::new();
@@ -174,7 +173,6 @@ fn noisy_capacity_is_found_within_precision() {
 fn stated_bounds_contain_noisy_capacity() {
     // The wider the noise, the more trials a search makes: 100 seeds, of which at least 95 cover it too, take minutes
     // on a busy machine.
-    // take minutes on a busy machine.
     for noise in [0.005, 0.02, 0.05] {
         let held = (0..50_u32)
             .filter(|seed| {
@@ -202,7 +200,6 @@ fn stated_bounds_contain_noisy_capacity() {
 fn slowly_filling_queue_is_not_capacity() {
     // Just above the capacity a queue grows by the excess; a short trial ends before the objective's 100 ms of waiting
     // are reached.
-    // objective's 100 ms of waiting are reached.
     let capacity = 1_000.0;
     let (found, trials) = search(&goal(), &mut |rate, length_s| {
         met_if((rate / capacity - 1.0) * length_s < 0.1)

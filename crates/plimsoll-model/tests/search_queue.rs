@@ -21,7 +21,6 @@ fn fewest(n: u64) -> u64 {
 
 /// Rates and lengths of trials are pure arithmetic: this snapshot detects errors in it even where the line would still
 /// be found.
-/// line would still be found.
 #[test]
 fn queue_search_paths_match_snapshot() {
     let slow = |row: &Row| row.capacity_per_s <= 2_000.0;

@@ -1,10 +1,9 @@
 //! Checks that no sentence about a search contradicts the table of its trials: for searches over noisy servers, whose
 //! trials and confirmations fail at random, and for random tables, most of which no search would produce.
 //!
-//! A sentence is parsed like a reader would, by its words and figures, and each claim is checked against the trials.
-//! An unknown sentence fails the test.
+//! Each claim of a sentence is parsed and checked against the trials. An unknown sentence fails the test.
 //!
-//! The file is long because each kind of sentence is parsed and checked.
+//! Long because each kind of sentence is parsed and checked.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -89,7 +89,6 @@ impl Request {
 trait Law: Debug + Send {
     /// Returns when the answer to `request` leaves, in nanoseconds since the first request. Requests are passed in the
     /// order in which they were read.
-    /// which they were read.
     fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64;
 }
 

@@ -69,8 +69,6 @@ enum Source<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Opens a file's lines.
-    ///
     /// # Errors
     /// When the file can't be read, or has no column of times.
     pub(super) fn new(
@@ -116,7 +114,6 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// Returns the format of the file.
     pub(super) fn format(&self) -> RecordingFormat {
         match &self.source {
             Source::Csv(..) => RecordingFormat::Csv,

@@ -175,7 +175,7 @@ pub(super) fn schemes_for(section: &str) -> &'static Schemes {
 /// Returns path and query of a URL, if they are part of the call.
 pub fn path_of(url: &str) -> Option<&str> {
     if let Some((_, socket)) = unix_of(url) {
-        // In the syntax of nginx: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
+        // The syntax is nginx's: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
         let (_, rest) = socket.split_once(':')?;
         return rest.find(":/").map(|at| &rest[at + 1..]);
     }

@@ -9,7 +9,7 @@
 //! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are random and printed; `SEARCH_SEED=…`
 //! repeats them.
 //!
-//! The file is long because a simulated server and its analytic results belong together.
+//! Long because a simulated server and its analytic results belong together.
 
 #![allow(
     dead_code,

@@ -173,7 +173,7 @@ pub(super) fn p99(
     let (upper, lower) = (Pooled::of(upper, &divided), Pooled::of(lower, &divided));
     let blocks = divided.len();
     let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
-    // With fewer blocks, resamples hardly differ.
+    // Resamples of fewer blocks hardly differ.
     if blocks < FEWEST_BLOCKS || !supported(&upper) || !supported(&lower) {
         return None;
     }
