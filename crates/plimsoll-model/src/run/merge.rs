@@ -110,8 +110,8 @@ impl IntervalMerger {
         self.sources.iter_mut().for_each(|s| s.ended = true);
     }
 
-    /// Returns the next interval that every source has moved past, extended to the end of the previous one. If `late`
-    /// is given, intervals up to that one are also returned with the parts that exist.
+    /// Returns the next interval that every source has moved past; it starts at the end of the previous one. If `late`
+    /// is given, intervals up to that one are also returned, with the parts that exist.
     pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
         let reached = |s: &Source| if s.ended { Some(u64::MAX) } else { s.last };
         let whole = self.sources.iter().map(reached).min().flatten();

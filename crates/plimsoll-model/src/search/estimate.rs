@@ -1,13 +1,13 @@
 //! Estimates where the load line lies: a probability for every rate, given the results of all trials.
 //!
 //! Each trial is weighted by its information. A verdict shows on which side of its rate the line is, blurred by the
-//! server's variance between trials and within the trial; the shorter the trial, the more (probabilistic bisection:
+//! server's variation between trials and within the trial; the shorter the trial, the more (probabilistic bisection:
 //! Waeber, Frazier and Henderson 2013). A trial that measured the growth of the queue shows the throughput: a server
 //! that is never idle ends as many calls as it can, and the queue is a random walk reflected at zero (Harrison,
 //! *Brownian Motion and Stochastic Flow Systems*, 1.8).
 //!
 //! The line is either the capacity, or objectives are missed below it; both stay possible until the trials decide. The
-//! variance between trials is unknown as well and is averaged over.
+//! variation between trials is unknown as well and is averaged over.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -24,8 +24,8 @@ const TO_LINE: f64 = 0.5;
 /// Cells are narrow enough when none has more of the total weight than this.
 const MAX_CELL_WEIGHT: f64 = 0.03;
 const TO_CAPACITY: f64 = 0.25;
-/// Assumed variance of the target between trials, in multiples of the precision, each with its prior probability where
-/// throughput is measured. Otherwise all are equally probable.
+/// Assumed standard deviations of the target between trials, in multiples of the precision, each with its prior
+/// probability where throughput is measured. Otherwise all are equally probable.
 const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
 /// A probability that makes no difference.
 const NEGLIGIBLE_PROBABILITY: f64 = 1e-7;
@@ -58,7 +58,7 @@ struct Evidence {
     first: f64,
     /// Variance of the throughput within the trial, relative to the rate.
     within: f64,
-    /// Factor by which the variance between trials averages out over its length.
+    /// Factor of the standard deviation between trials, which averages out over the trial's length.
     mood: f64,
 }
 
@@ -92,7 +92,7 @@ impl Cell {
 pub(super) struct Estimate {
     /// The cells in ascending order of rate; their weights add up to 1.
     cells: Vec<Cell>,
-    /// The target's variance between trials, relative to the rate.
+    /// The target's standard deviation between trials, relative to the rate.
     spread: f64,
     dispersion: f64,
     /// Growth that is within the precision, relative to the rate.
@@ -320,7 +320,7 @@ fn closer(cells: &[Cell]) -> Vec<f64> {
     edges
 }
 
-/// Returns the cells between `edges` with their weights, and the mean variance between trials.
+/// Returns the cells between `edges` with their weights, and the mean standard deviation between trials.
 fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
