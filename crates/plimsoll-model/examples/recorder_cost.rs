@@ -1,5 +1,5 @@
-//! What recording one call costs, and writing an interval:
-//! `cargo run --release -p plimsoll-model --example recorder_cost`.
+//! Measures the cost of recording a call and of writing an interval: `cargo run --release -p plimsoll-model --example
+//! recorder_cost`.
 
 #![allow(
     clippy::print_stdout,
@@ -13,12 +13,12 @@ use std::time::Instant;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
-/// A batch is shorter than a time slice, so that the best one had the core to itself.
+/// A batch is shorter than a scheduler time slice, so that the fastest one had the core to itself.
 const CALLS: u64 = 100_000;
 
 fn main() {
     let mut recorder = Recorder::new(2);
-    // Response times between 0.1 and 7 ms, in no order that a predictor could learn.
+    // Response times between 0.1 and 7 ms, in an order that the branch predictor can't learn.
     let samples: Vec<Sample> = (0..65_536u64)
         .map(|i| {
             let spread = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;

@@ -1,4 +1,4 @@
-//! What the next arrival costs: `cargo run --release -p plimsoll-model --example schedule_cost`.
+//! Measures the cost of the next arrival: `cargo run --release -p plimsoll-model --example schedule_cost`.
 
 use std::time::{Duration, Instant};
 

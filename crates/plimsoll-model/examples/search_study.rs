@@ -1,14 +1,14 @@
-//! How often searches for the load line are right, over simulated servers with a queue: so many
-//! fresh seeds a row, for those who change the search. It takes minutes.
+//! Measures how often searches for the load line are right, over simulated servers with a queue, with fresh seeds in
+//! each row: for work on the search. It takes minutes.
 //!
 //! ```sh
 //! cargo run --release -p plimsoll-model --example search_study
 //! SEARCH_SEEDS=2000 SEARCH_ROW='heavy-tailed 2000' SEARCH_EXAMPLES=5 cargo run …
 //! ```
 //!
-//! `SEARCH_SEEDS` (400) searches are made in each row whose name begins with `SEARCH_ROW`, and so
-//! many that were wrong are printed with their trials. Exit code 1: a capacity is found, confirmed and
-//! held, or a line by an objective held, in fewer than 95 of 100.
+//! `SEARCH_SEEDS` (400) searches are made in each row whose name starts with `SEARCH_ROW`, and `SEARCH_EXAMPLES` wrong
+//! ones are printed with their trials. Exit code 1: a capacity was found, confirmed and covered, or a line by an
+//! objective covered, in fewer than 95 of 100.
 
 #![expect(clippy::print_stdout, reason = "an example measures and prints")]
 
@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         }
         row.print_arithmetic(seed);
         let score = score(&row, seed, seeds, number("SEARCH_EXAMPLES", 0));
-        // Lines by an objective are held to their interval alone: how often they are near and confirmed
-        // is printed. Their trials say met or missed, and no more.
+        // Lines by an objective are only checked for coverage; how often they are close and confirmed is printed.
+        // Their trials show only whether the objective was met.
         let right = match row.p99_s {
             Some(_) => score.held,
             None => score.both.min(score.held),

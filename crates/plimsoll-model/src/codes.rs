@@ -1,9 +1,10 @@
-//! Closed lists of stable codes: what run directories, reports and exports show, so a code is never changed.
+//! Macros for closed lists of stable codes. Run directories, reports and exports contain the codes, so a code is never
+//! changed.
 //!
-//! A value is the place of its code in the list. Those that several parts of the program know have a name in the list;
-//! one that is a single protocol's has a name in that protocol's folder, and `_` here.
+//! A value is the position of its code in the list. A code that several parts of the program use has a named constant
+//! in the list; one that a single protocol uses has its constant in that protocol's module, and `_` in the list.
 
-/// The place of `wanted` among `codes`, for constants: one that does not exist stops the compiler.
+/// Returns the position of `wanted` among `codes`, for constants. A code that does not exist is a compile error.
 pub(crate) const fn place(codes: &[&str], wanted: &str) -> usize {
     let mut place = 0;
     while place < codes.len() {
@@ -28,7 +29,8 @@ macro_rules! name {
     };
 }
 
-/// The list of a type, with the names of its functions: from a code in a constant, to the code, and from a code.
+/// Defines a type and its list of codes, with the names of its functions: constant from a code, value to code, code to
+/// value.
 macro_rules! codes {
     ($(#[$about:meta])* $kind:ident($coded:ident, $code_of:ident, $from:ident):
      $($name:tt $code:literal $explanation:expr;)*) => {
@@ -41,40 +43,40 @@ macro_rules! codes {
             const CODES: &[&str] = &[$($code,)*];
             const EXPLANATIONS: &[&str] = &[$($explanation,)*];
 
-            /// How many there are.
+            /// The number of values.
             pub const COUNT: usize = $kind::CODES.len();
 
             $($crate::codes::name!($kind $coded $name $code $explanation);)*
 
-            /// Every one of them, in order.
+            /// Returns every value in order.
             pub fn all() -> impl Iterator<Item = $kind> {
                 (0..$kind::COUNT as u8).map($kind)
             }
 
-            /// The one of this code, for constants.
+            /// Returns the value of this code, for constants.
             ///
             /// # Panics
-            /// Where there is none: the compiler stops.
+            /// If the code does not exist; in a constant this is a compile error.
             pub const fn $coded(code: &str) -> $kind {
                 $kind($crate::codes::place($kind::CODES, code) as u8)
             }
 
-            /// The one of this code, if there is one.
+            /// Returns the value of this code, if it exists.
             pub fn $from(code: &str) -> Option<$kind> {
                 $kind::all().find(|one| one.$code_of() == code)
             }
 
-            /// The stable code.
+            /// Returns the stable code.
             pub fn $code_of(self) -> &'static str {
                 $kind::CODES[self.index()]
             }
 
-            /// What it is, for a person.
+            /// Returns a description for people.
             pub fn explanation(self) -> &'static str {
                 $kind::EXPLANATIONS[self.index()]
             }
 
-            /// Its place among all.
+            /// Returns the position in the list.
             #[inline]
             pub fn index(self) -> usize {
                 usize::from(self.0)

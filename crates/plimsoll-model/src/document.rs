@@ -1,5 +1,5 @@
-//! The JSON documents of the run format: written whole or not at all, and read in the versions from
-//! `OLDEST_SCHEMA_VERSION` to the one that this code writes.
+//! The JSON documents of the run format: written atomically, and read in the versions from `OLDEST_SCHEMA_VERSION` to
+//! the one that this code writes.
 
 use std::fs;
 use std::path::Path;
@@ -19,13 +19,13 @@ pub const SCHEMA_VERSION: u32 = 2;
 /// The oldest version of the run format that this code reads. Version 1 had other names for batches and replicates.
 const OLDEST_SCHEMA_VERSION: u64 = 1;
 
-/// The most bytes that a document, or a plan beside it, is read of.
+/// Maximum bytes of a document, or of a plan beside it, that are read.
 pub(crate) const MAX_BYTES: u64 = 64 << 20;
 
-/// Writes `document` beside its place first, then into it.
+/// Writes `document` to a temporary file, which then replaces `path`.
 ///
 /// # Errors
-/// When the file can't be written; what was there before is left.
+/// When the file can't be written; an existing one is left unchanged.
 pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunError> {
     let beside = path.with_extension("json.new");
     let mut text = serde_json::to_string_pretty(document)
@@ -47,10 +47,10 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
     parse(&text, path)
 }
 
-/// The same of a document that `check` says whether its numbers can be.
+/// Like [`read`], with a check of the document's numbers.
 ///
 /// # Errors
-/// Returns the errors of [`read`], and what `check` finds wrong.
+/// The errors of [`read`], and those of `check`.
 pub(crate) fn read_checked<T: DeserializeOwned>(
     path: &Path,
     check: impl FnOnce(&T) -> Result<(), String>,
@@ -65,10 +65,10 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
     }
 }
 
-/// The document that `text`, read from `path`, holds.
+/// Parses a document's `text`, read from `path`.
 ///
 /// # Errors
-/// When it is none, or one of another version of the format.
+/// When it is not valid, or of another version of the format.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, RunError> {
     #[derive(Deserialize)]
     struct Version {

@@ -1,10 +1,9 @@
-//! A certificate's fingerprint: SHA-256 over all of it (DER), as
-//! `openssl x509 -noout -fingerprint -sha256` prints it.
+//! A certificate's fingerprint: SHA-256 of its DER encoding, as `openssl x509 -noout -fingerprint -sha256` prints it.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// As text `sha256:` and 64 hexadecimal digits; colons between bytes are read as well.
+/// The text form is `sha256:` and 64 hexadecimal digits; colons between bytes are accepted as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fingerprint(pub [u8; 32]);
 

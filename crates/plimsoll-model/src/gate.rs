@@ -1,5 +1,5 @@
-//! Gates: how much more of a metric a rung of a ladder may take than the first one, as a build that is to be
-//! merged beside the one that it replaces. Plans name them, and [`crate::ladder`] judges by them.
+//! Gates: limits of how much more of a metric a rung may take than the first one, for example a new build compared
+//! with the one that it replaces. Plans define them, and [`crate::ladder`] evaluates them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,17 +12,17 @@ mod metric;
 
 pub use metric::{Metric, Part, Unit};
 
-/// The most that a rung may take more of a metric than the first: `p99 +3%`, `client_cpu +2us`.
+/// The most that a rung may take more of a metric than the first rung: `p99 +3%`, `client_cpu +2us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
-    /// What may be more.
+    /// The limited metric.
     pub metric: Metric,
     most: Most,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Most {
-    /// A percentage of the first rung's figure.
+    /// A percentage of the first rung's value.
     Percent(f64),
     /// An amount in the metric's unit.
     Absolute(f64),
@@ -97,7 +97,8 @@ impl<'de> Deserialize<'de> for Gate {
 }
 
 impl Gate {
-    /// What it allows in the metric's unit, of what the first rung takes; `None`: that is needed, and not known.
+    /// Returns the allowed difference in the metric's unit, given the first rung's value; `None`: that value is needed
+    /// and not known.
     pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
         match self.most {
             Most::Absolute(most) => Some(most),

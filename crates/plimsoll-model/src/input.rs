@@ -1,10 +1,10 @@
-//! Files that are read because their name was given: by a person, a plan, a peer's request.
+//! Reads files whose names come from outside: from the user, a plan, or a peer's request.
 //!
-//! Invariant: nothing waits for ever. Opening a FIFO waits for whoever writes to it, and a
-//! device may have no end. [`open_file`] opens regular files and nothing else, for what comes
-//! from a peer, or is ours; [`read`] takes a FIFO or a terminal too, as `<(…)` in a shell is
-//! one, but not without limits. A folder that somebody else may have filled is trusted even less:
-//! [`open_entry`] follows no link out of it, and [`read_line`] and [`entry_to_string`] hold no more than a bound.
+//! Invariant: no function blocks forever. Opening a FIFO blocks until another process writes to it, and a device may
+//! have no end. [`open_file`] opens regular files only, for names from a peer or of this program; [`read`] also
+//! accepts a FIFO (such as `<(…)` in a shell) or a terminal, within limits. A folder that may have been filled by
+//! others is trusted even less: [`open_entry`] does not follow links, and [`read_line`] and [`entry_to_string`] bound
+//! their memory.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, BufRead, Read};
@@ -15,38 +15,38 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-/// How long what is no file may bring nothing.
+/// Maximum time that a stream may provide no data.
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most that is read of what is no file, bytes.
+/// Maximum bytes that are read of a stream.
 const MAX_STREAM: u64 = 256 << 20;
 
 /// Opens a regular file.
 ///
 /// # Errors
-/// When there is none, or `path` leads to something else.
+/// When there is none, or `path` refers to something else.
 pub fn open_file(path: &Path) -> io::Result<File> {
     open_kind(path, metadata(path)?.file_type(), 0)
 }
 
-/// Opens a regular file of a folder that somebody else may have filled.
+/// Opens a regular file in a folder that may have been filled by others.
 ///
 /// # Errors
-/// As [`open_file`], and when it is a link, which could lead to any file of this machine.
+/// As [`open_file`], and when it is a link, which could refer to any file of this machine.
 pub fn open_entry(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path).map_err(plain)?.file_type();
     open_kind(path, kind, libc::O_NOFOLLOW)
 }
 
-/// Whether [`open_entry`] opens it, where it may be read.
+/// Returns whether [`open_entry`] accepts the path, given read permission.
 pub fn is_entry(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
-/// The folder called `name` below `dir`.
+/// Returns the folder `name` below `dir`.
 ///
 /// # Errors
-/// When `name` leads anywhere else: by its own words, or by links.
+/// When `name` leads outside, by its components or by links.
 pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = dir.to_owned();
     for component in Path::new(name).components() {
@@ -63,24 +63,24 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// `kind`: what was found there.
+/// Opens a file of type `kind`.
 fn open_kind(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
-    // Opening alone can wait, rewind a tape, or take what another reader was to have.
+    // Opening something else can block, rewind a tape, or take another reader's data.
     is_file(kind)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
         .map_err(plain)?;
-    // Something else may have taken its place meanwhile.
+    // The file may have been replaced meanwhile.
     is_file(file.metadata()?.file_type())?;
     Ok(file)
 }
 
-/// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.
+/// Returns the typed text, or the name of the file in `@FILE`; `@-` or `-`: the text of stdin.
 ///
 /// # Errors
-/// When stdin can't be read, or is no text.
+/// When stdin can't be read or is not UTF-8.
 pub fn text_or_file(typed: Option<&str>) -> io::Result<(Option<String>, Option<PathBuf>)> {
     Ok(match typed.map(|text| (text, text.strip_prefix('@'))) {
         None => (None, None),
@@ -94,7 +94,7 @@ fn metadata(path: &Path) -> io::Result<Metadata> {
     fs::metadata(path).map_err(plain)
 }
 
-/// The common errors in words, without the system's numbers.
+/// Replaces the system's text of common errors by plain words without error numbers.
 fn plain(error: io::Error) -> io::Error {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "no such file",
@@ -132,18 +132,17 @@ fn what(kind: FileType) -> &'static str {
     }
 }
 
-/// The text of a regular file.
+/// Reads a regular file as text, without a byte-order mark (as all functions that read text).
 ///
 /// # Errors
-/// As [`open_file`], and when it can't be read, or is not UTF-8. A byte-order mark is left out, here and wherever a text
-/// is read.
+/// As [`open_file`], and when it can't be read or is not UTF-8.
 pub fn file_to_string(path: &Path) -> io::Result<String> {
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
     text_of(content)
 }
 
-/// The text of a file of a folder that somebody else may have filled, at most `max_bytes` of it.
+/// Reads at most `max_bytes` of text from a file in a folder that may have been filled by others.
 ///
 /// # Errors
 /// As [`open_entry`], and when it can't be read, is longer, or is not UTF-8.
@@ -158,19 +157,19 @@ pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
     text_of(content)
 }
 
-/// How a line ends that was read.
+/// How a line that was read ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
-    /// A newline ends it.
+    /// The line ended with a line feed.
     Newline,
-    /// The input ends without one: in the line, or with the line before it.
+    /// The input ended, in the line or before it.
     EndOfInput,
 }
 
-/// Reads the next line into `line`, which is cleared first, without its end.
+/// Reads the next line into `line`, which is cleared first, without its line feed.
 ///
 /// # Errors
-/// When reading fails, or the line has more than `max_bytes`.
+/// When reading fails, or the line is longer than `max_bytes`.
 pub fn read_line(
     from: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -190,11 +189,11 @@ pub fn read_line(
     }
 }
 
-/// All of a file. Of a FIFO or a character device as well: at most 256 MiB, and as long as
-/// something comes every 30 s.
+/// Reads a whole file; of a FIFO or a character device at most 256 MiB, and only while data arrives at least every 30
+/// s.
 ///
 /// # Errors
-/// When it can't be read; of something that is no file, also when it does not end.
+/// When it can't be read, or exceeds these limits.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let kind = metadata(path)?.file_type();
     if kind.is_fifo() || kind.is_char_device() {
@@ -211,7 +210,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// [`read`] of a text.
+/// Reads text like [`read`].
 ///
 /// # Errors
 /// As [`read`], and when it is not UTF-8.
@@ -219,7 +218,7 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     text_of(read(path)?)
 }
 
-/// All of standard input: as much as a [`read`] of what it is takes.
+/// Reads all of standard input, within the limits of [`read`].
 ///
 /// # Errors
 /// As [`read`].
@@ -233,7 +232,7 @@ pub fn stdin() -> io::Result<Vec<u8>> {
     read_stream(|| Ok(io::stdin()), what(kind), STREAM_IDLE_TIMEOUT, most)
 }
 
-/// Standard input as a text.
+/// Reads standard input as text.
 ///
 /// # Errors
 /// As [`stdin`], and when it is not UTF-8.
@@ -241,10 +240,10 @@ pub fn stdin_to_string() -> io::Result<String> {
     text_of(stdin()?)
 }
 
-/// UTF-8's byte-order mark, which some editors and shells write at the beginning of a text.
+/// The byte-order mark of UTF-8, which some editors and shells write at the start of a text.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// `content` without a byte-order mark at its beginning.
+/// Removes a byte-order mark at the start of `content`.
 pub fn without_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
     if content.starts_with(BYTE_ORDER_MARK) {
         content.drain(..BYTE_ORDER_MARK.len());
@@ -252,7 +251,7 @@ pub fn without_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
     content
 }
 
-/// A text without its byte-order mark.
+/// Converts to text without a byte-order mark.
 fn text_of(content: Vec<u8>) -> io::Result<String> {
     let problem = if content.starts_with(b"\xff\xfe") || content.starts_with(b"\xfe\xff") {
         "it is UTF-16 (its first bytes are that byte-order mark): save it as UTF-8"
@@ -270,7 +269,7 @@ fn read_stream<R: Read>(
     most: u64,
 ) -> io::Result<Vec<u8>> {
     let (sender, blocks) = mpsc::channel();
-    // Where it waits for ever, nothing waits for it.
+    // The thread may block forever, but nothing waits for it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
@@ -303,7 +302,7 @@ fn read_stream<R: Read>(
     }
 }
 
-/// Until the end, or until the receiver is gone.
+/// Passes on data until the end, or until the receiver is dropped.
 fn pass_on(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {

@@ -1,10 +1,10 @@
-//! Instrument intervals: two numbers between which a time lies, had the generator been on time.
+//! Instrument intervals: lower and upper bounds of times had the generator been on time.
 //!
-//! A response time counts from when its call was due, so the generator's own lateness in sending the call and in
-//! reading its answer is part of it: what was measured is the upper end. The records hold how many calls that lateness
-//! can have lengthened by more than `a` ([`StageRecord::pacing`], [`StageRecord::delayed`]). Leaving that many of the
-//! slowest calls out, and taking `a` off all others, gives a number that the true percentile is not below, whichever
-//! calls were the late ones; the lower end is the largest such number over all `a` (the bounds of Makarov 1982).
+//! A response time counts from when its call was due, so it includes the generator's own lateness in sending the call
+//! and in reading its answer: the measured value is the upper bound. The records hold how many calls lateness can have
+//! lengthened by more than `a` ([`StageRecord::pacing`], [`StageRecord::delayed`]). Leaving out that many of the
+//! slowest calls, and subtracting `a` from all others, gives a lower bound of the true percentile, whichever calls
+//! were the late ones; the lower bound that is used is the largest over all `a` (Makarov 1982).
 //!
 //! [`crate::objective`] judges by the same counts, with failures among the calls.
 
@@ -14,20 +14,20 @@ use crate::record::{StageRecord, Times};
 const PER_OCTAVE: u32 = 6;
 /// The shortest length that is tried, besides 0. Nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
-/// Parts into which a length is split between sending and reading.
+/// Number of ways in which a length is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
-/// How many of `n` times may be longer than their quantile `p` (0–1).
+/// Returns how many of `n` times may be longer than their quantile `p` (0–1).
 pub(crate) fn beyond(p: f64, n: u64) -> u64 {
-    // A product that rounding put above a whole number of times is that number.
+    // Corrects a product that rounding put just above a whole number.
     let within = (p * n as f64 * (1.0 - 1e-12)).ceil() as u64;
     n - within.min(n)
 }
 
-/// How many of some times are longer than any given one; looks a histogram through only once.
+/// How many of some times are longer than a given one, computed from a single pass over a histogram.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail {
-    /// The least and the greatest value of each bucket with times in it, and how many times are longer.
+    /// The lowest and the highest value of each non-empty bucket, and how many times are longer.
     buckets: Vec<(u64, u64, u64)>,
     len: u64,
 }
@@ -50,7 +50,7 @@ impl Tail {
         }
     }
 
-    /// How many are longer than `ns`, as [`Times::longer_than`] has it.
+    /// Returns how many times are longer than `ns`, as [`Times::longer_than`] does.
     pub(crate) fn longer_than(&self, ns: u64) -> u64 {
         match self.buckets.partition_point(|(least, ..)| *least <= ns) {
             0 => self.len,
@@ -58,7 +58,7 @@ impl Tail {
         }
     }
 
-    /// The shortest of the times that at most `n` are longer than; 0 where `n` are all.
+    /// Returns the shortest time that is exceeded by at most `n` of the times; 0 if there are no more than `n`.
     fn exceeded_by(&self, n: u64) -> u64 {
         if n >= self.len {
             return 0;
@@ -67,7 +67,7 @@ impl Tail {
         self.buckets.get(at).map_or(0, |(_, greatest, _)| *greatest)
     }
 
-    /// The lengths of the times, ascending, each with how many are longer.
+    /// Returns the lengths of the times, ascending, each with how many are longer.
     pub(crate) fn longer_by_length(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.buckets.iter();
         buckets.map(|(_, greatest, longer)| (*greatest, *longer))
@@ -85,18 +85,18 @@ impl Tail {
 /// How many calls the generator can have lengthened, and by how much.
 #[derive(Clone, Debug, Default)]
 pub struct Lateness {
-    /// Lengths in nanoseconds, from 0, each with the calls that can have been lengthened by more.
+    /// Lengths in nanoseconds, from 0, each with the number of calls that can have been lengthened by more.
     steps: Vec<(u64, u64)>,
-    /// All that lateness together, in nanoseconds.
+    /// The sum of all lateness, in nanoseconds.
     sum_ns: f64,
-    /// The longest that a call was noticed late. Nanoseconds.
+    /// The greatest lateness of noticing a call, in nanoseconds.
     latest_ns: u64,
-    /// The longest that the generator stood still. Nanoseconds.
+    /// The longest pause of the generator, in nanoseconds.
     longest_pause_ns: u64,
 }
 
 impl Lateness {
-    /// The lateness that was recorded beside the times of `record`.
+    /// Returns the lateness that is recorded in `record`.
     pub fn of(record: &StageRecord) -> Lateness {
         let (sent, read) = (Tail::of(&record.pacing), Tail::of(&record.delayed));
         let sum = |times: &Times| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
@@ -119,7 +119,7 @@ impl Lateness {
         }
     }
 
-    /// How many calls can have been lengthened by more than `ns`.
+    /// Returns how many calls can have been lengthened by more than `ns`.
     pub fn longer_than(&self, ns: u64) -> u64 {
         match self.steps.partition_point(|(length, _)| *length <= ns) {
             0 => 0,
@@ -127,23 +127,23 @@ impl Lateness {
         }
     }
 
-    /// The lengths that are worth trying, each with the calls that can have been lengthened by more.
+    /// Returns the lengths to try, each with the number of calls that can have been lengthened by more.
     pub(crate) fn steps(&self) -> impl Iterator<Item = (u64, u64)> {
         let none = self.steps.is_empty().then_some((0, 0));
         self.steps.iter().copied().chain(none)
     }
 
-    /// All lateness together. Nanoseconds.
+    /// Returns the sum of all lateness, in nanoseconds.
     pub(crate) fn sum_ns(&self) -> f64 {
         self.sum_ns
     }
 
-    /// The longest that the generator was late, in noticing a call or because it stood still. Nanoseconds.
+    /// Returns the greatest lateness of noticing a call, or the longest pause, in nanoseconds.
     pub fn greatest_ns(&self) -> u64 {
         self.latest_ns.max(self.longest_pause_ns)
     }
 
-    /// The lower end for the value that at most `beyond` of the times of `tail` are longer than. Nanoseconds.
+    /// Returns the lower bound of the value that at most `beyond` of the times of `tail` exceed, in nanoseconds.
     fn low_end(&self, tail: &Tail, beyond: u64) -> u64 {
         self.steps()
             .map(|(length, calls)| tail.exceeded_by(beyond + calls).saturating_sub(length))
@@ -152,10 +152,10 @@ impl Lateness {
     }
 }
 
-/// How many calls sending and reading together can have lengthened by more than `length`: whatever the split, one of
-/// its two parts was exceeded.
+/// Returns how many calls sending and reading together can have lengthened by more than `length`: for any split, at
+/// least one of its two parts was exceeded.
 fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
-    // Sends that are late by more than this are so because of a pause, which the other part counts already.
+    // Greater lateness of sending is due to a pause, which the other part already counts.
     const PAUSE_NS: u64 = 1_000_000;
     let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
     parts
@@ -165,18 +165,18 @@ fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// The lower ends of some times: those whose upper ends are what was measured.
+/// The lower bounds of statistics of some times; their upper bounds are the measured values.
 #[derive(Clone, Debug)]
 pub struct LowEnds<'a> {
     lateness: &'a Lateness,
     tail: Tail,
     mean_ns: f64,
-    /// Of each of the times the least that it can have been, where that is known, and the mean of that.
+    /// Known lower bounds of the individual times, and their mean.
     least: Option<(Tail, f64)>,
 }
 
 impl<'a> LowEnds<'a> {
-    /// Those of `times`, which calls that were late as `lateness` says can have been lengthened by.
+    /// Computes the bounds of `times` of calls that `lateness` can have lengthened.
     pub fn of(times: &Times, lateness: &'a Lateness) -> LowEnds<'a> {
         LowEnds {
             lateness,
@@ -186,7 +186,7 @@ impl<'a> LowEnds<'a> {
         }
     }
 
-    /// Those of response times, of each of which the least that it can have been may be known.
+    /// Computes the bounds of response times, whose individual lower bounds may be known.
     pub fn of_responses(record: &StageRecord, lateness: &'a Lateness) -> LowEnds<'a> {
         let least = known_least(record).map(|times| (Tail::of(times), mean_ns(times)));
         LowEnds {
@@ -195,24 +195,24 @@ impl<'a> LowEnds<'a> {
         }
     }
 
-    /// The lower end of the quantile `p` (0–1). Nanoseconds.
+    /// Returns the lower bound of the quantile `p` (0–1), in nanoseconds.
     pub fn quantile(&self, p: f64) -> u64 {
         self.exceeded_by(beyond(p, self.tail.len))
     }
 
-    /// The lower end of the longest. Nanoseconds.
+    /// Returns the lower bound of the maximum, in nanoseconds.
     pub fn max(&self) -> u64 {
         self.exceeded_by(0)
     }
 
-    /// The lower end of the value that at most `n` of the times are longer than. Nanoseconds.
+    /// Returns the lower bound of the value that at most `n` of the times exceed, in nanoseconds.
     fn exceeded_by(&self, n: u64) -> u64 {
         let of_all = self.lateness.low_end(&self.tail, n);
         let least = self.least.as_ref();
         least.map_or(of_all, |(tail, _)| of_all.max(tail.exceeded_by(n)))
     }
 
-    /// The lower end of the mean. Nanoseconds.
+    /// Returns the lower bound of the mean, in nanoseconds.
     pub fn mean(&self) -> f64 {
         let of_each = self.lateness.sum_ns / self.tail.len.max(1) as f64;
         let of_all = (self.mean_ns - of_each).max(0.0);
@@ -225,7 +225,7 @@ fn mean_ns(times: &Times) -> f64 {
     times.histogram().map_or(0.0, |h| h.mean())
 }
 
-/// Of each response time the least that it can have been; `None` where that is not known of all of them.
+/// Returns the lower bounds of the individual response times; `None` if not all of them are known.
 pub(crate) fn known_least(record: &StageRecord) -> Option<&Times> {
     let least = &record.response_low;
     (!least.is_empty() && least.len() == record.response.len()).then_some(least)
@@ -237,7 +237,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Whole numbers below `below`, from a seed.
+    /// Generates whole numbers below `below` from a seed.
     struct Random(u64);
 
     impl Random {
@@ -292,7 +292,7 @@ mod tests {
     fn minimum_call_times_bound_lower_end() {
         let mut record = StageRecord::default();
         record.response.record_n(9 * MS, 100);
-        // Any of the calls may have been late, and each is known to have been by 2 ms at most.
+        // Any of the calls may have been late, but each is known to have been late by at most 2 ms.
         record.pacing.record_n(4 * MS, 100);
         record.response_low.record_n(7 * MS, 100);
         let lateness = Lateness::of(&record);
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(low.quantile(0.5) / MS, 7);
         assert_eq!(low.max() / MS, 7);
         assert!((6.9e6..7.1e6).contains(&low.mean()));
-        // One more call has no known least time, so none of them count.
+        // One more call has no known lower bound, so none of them are used.
         record.response.record(9 * MS);
         record.pacing.record(4 * MS);
         let lateness = Lateness::of(&record);
@@ -308,7 +308,7 @@ mod tests {
         assert_eq!(low.quantile(0.5) / MS, 5);
     }
 
-    /// Sent late and read late, by lengths that are not known call by call.
+    /// Calls are sent late and read late, by lengths that are not known for each call.
     #[test]
     fn lower_end_never_exceeds_truth() {
         for seed in 0..1_000 {
@@ -344,7 +344,7 @@ mod tests {
             for p in [0.5, 0.9, 0.99] {
                 let own = truth[(p * 500.0_f64).ceil() as usize - 1];
                 let (low, high) = (low.quantile(p), high.value_at_quantile(p));
-                // Three digits are kept.
+                // Histograms keep three digits.
                 let range = low - low / 1_000..=high + high / 1_000;
                 assert!(range.contains(&own), "seed {seed}, {p}: {own} {range:?}");
             }

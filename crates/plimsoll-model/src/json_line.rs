@@ -1,21 +1,21 @@
-//! A line that is a JSON object.
+//! Parses a line that is a JSON object.
 
 use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// The entries of a line's object in order, doubled keys included. Values are text: a string's content, and anything
-/// else as it is written, for a parsed number would lose digits.
+/// Returns the entries of a line's object in order, including repeated keys. Values are text: the content of strings,
+/// and anything else as it is written, since a parsed number would lose digits.
 pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String)>> {
-    // The deserializer's own errors name the column.
+    // Deserialising once gives errors that name the column.
     serde_json::from_str::<HashMap<String, IgnoredAny>>(line)?;
     let mut entries = Vec::new();
-    // Behind the brace, or behind a comma.
+    // Skip the brace or comma.
     let mut rest = line.trim_start().get(1..).unwrap_or_default().trim_start();
     while !rest.is_empty() && !rest.starts_with('}') {
         let (name, behind) = leading::<String>(rest)?;
-        // Behind the colon.
+        // Skip the colon.
         let typed = behind
             .trim_start()
             .get(1..)
@@ -36,7 +36,7 @@ pub(crate) fn json_entries(line: &str) -> serde_json::Result<Vec<(String, String
     Ok(entries)
 }
 
-/// The JSON value that `text` begins with, and what follows it.
+/// Parses the JSON value at the start of `text`; returns it and the rest.
 fn leading<'a, T: Deserialize<'a>>(text: &'a str) -> serde_json::Result<(T, &'a str)> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     let value = match values.next() {

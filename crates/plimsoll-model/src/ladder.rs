@@ -1,10 +1,9 @@
-//! The ladder: variants of one plan (rungs), measured in turn in short slices, and what each
-//! adds to the one below it.
+//! The ladder: variants of one plan (rungs), measured alternately in short slices, and the cost that each adds to the
+//! one below it.
 //!
-//! Slices come in rounds: every rung once, in random order, so that drift of the machine
-//! falls on all alike. Differences are taken within rounds, and their intervals hold together:
-//! in 95 of 100 ladders of equal rungs not one difference is claimed. Pure: `plimsoll ladder`
-//! measures, and reports read the record (`ladder.json`).
+//! Slices are grouped in rounds: every rung once, in random order, so that drift of the machine affects all alike.
+//! Differences are taken within rounds, and their confidence intervals are simultaneous: in 95 of 100 ladders of equal
+//! rungs no difference is reported. Pure: `plimsoll ladder` measures, and reports read the record (`ladder.json`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,11 +35,11 @@ use turns::TurnsRecord;
 /// The name of the file.
 pub const FILE_NAME: &str = "ladder.json";
 
-/// How often a ladder of equal rungs may claim any difference at all: half of the 5 % that
-/// reports speak of, since slices next to each other are not quite independent.
+/// Probability that a ladder of equal rungs reports any difference at all: half of the 5 % that reports state, since
+/// adjacent slices are not quite independent.
 pub const ALPHA: f64 = 0.025;
 
-/// What a slice carried, and what that cost: for tables of throughput.
+/// The throughput of a slice and its CPU cost, for tables of throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Volume {
     /// Time from the end of the warm-up to the last call's end, seconds.
@@ -51,27 +50,27 @@ pub struct Volume {
     pub connections_full: u64,
     /// Connections made with a resumed session.
     pub connections_resumed: u64,
-    /// Bytes of messages.
+    /// Payload bytes received.
     pub bytes_received: u64,
-    /// The client's CPU for the calls that count, µs; `None`: not known.
+    /// The client's CPU time for the measured calls, µs; `None`: not known.
     pub client_cpu_us: Option<f64>,
-    /// The same of the watched server.
+    /// The watched server's CPU time for the measured calls, µs; `None`: not known.
     pub server_cpu_us: Option<f64>,
-    /// What the first handshake agreed on.
+    /// The cipher suite of the first handshake.
     pub suite: Option<String>,
     /// The key-exchange group of the same handshake; `None`: it had none.
     pub group: Option<String>,
-    /// The least that crypto alone takes of such a fetch ([`crate::limits`]), µs.
+    /// Lower bound of the client's CPU time for such a fetch, by cryptography alone ([`crate::limits`]), µs.
     pub client_floor_us: Option<f64>,
-    /// The same at the server.
+    /// The same bound for the server.
     pub server_floor_us: Option<f64>,
-    /// Turn by turn, where links took turns.
+    /// The batches, where several configurations were measured alternately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<pieces::Piece>,
 }
 
 impl Volume {
-    /// What `run` carried; `verified` signatures are checked in a full handshake.
+    /// Summarises `run`; `verified` signatures are checked in a full handshake.
     pub fn of(run: &Run, limits: &Limits, verified: f64) -> Volume {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
@@ -110,34 +109,33 @@ impl Volume {
 /// One variant of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Rung {
-    /// What reports call it: unique in the ladder.
+    /// The name in reports, unique in the ladder.
     pub name: String,
-    /// What sets it apart: axis and value, as typed.
+    /// The settings that distinguish the rung: axis and value, as typed.
     pub settings: BTreeMap<String, String>,
-    /// Whose TLS its server speaks, with whose cryptography. Left out where that is not known, and of
-    /// plaintext.
+    /// The server's TLS implementation and cryptography library. Left out where not known, and for plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_tls: Option<String>,
-    /// The proxy on the way, with its version and its TLS library. Left out where there is none.
+    /// The proxy in front of the server, with its version and TLS library. Left out where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<String>,
-    /// What each of its new connections asks of the cryptography, where their price was measured.
+    /// The cryptographic work of each new connection, where its cost was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handshake: Option<Handshake>,
-    /// The p99 of making a connection, over all slices together: none of them has enough for one.
+    /// The p99 of connection setup over all slices together: no single slice has enough connections.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub connection_p99: BTreeMap<Part, Percentile>,
     /// The rung's slices in the order of the rounds.
     pub slices: Vec<Slice>,
-    /// Over all sittings and stretches; left out where there is one.
+    /// Percentiles over all replicates and batches; left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_turns: Option<InTurns>,
-    /// What was measured besides, where rungs take turns.
+    /// Additional measurements, where rungs are measured in batches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<Part, Vec<Slice>>,
 }
 
-/// Service times of all turns together, µs: percentiles of sittings are not averaged. `None`: too few calls.
+/// Service times of all batches together, µs: percentiles of replicates are not averaged. `None`: too few calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InTurns {
     /// The median.
@@ -147,13 +145,13 @@ pub struct InTurns {
 }
 
 impl Rung {
-    /// The slices that have the metric.
+    /// Returns the slices in which the metric was measured.
     fn slices_of(&self, metric: Metric) -> &[Slice] {
         match metric.part() {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
-                // A server that was started afresh for each slice of a ladder of slices.
+                // The server is restarted for each slice of a ladder of slices.
                 None if matches!(metric, Metric::ClientMemory | Metric::ServerMemory) => {
                     &self.slices
                 }
@@ -162,9 +160,9 @@ impl Rung {
         }
     }
 
-    /// What a connection of `part`, and a call on one that is up, carry in bytes.
+    /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.
     ///
-    /// Both are known from two loads that differ in how many calls a connection has.
+    /// Both follow from two loads that differ in their number of calls for each connection.
     fn bytes(&self, part: Part) -> Option<(f64, f64)> {
         let carried = |slices: &[Slice]| Carried::sum(slices.iter().filter_map(|s| s.carried));
         let slices = self.parts.get(&part)?;
@@ -177,9 +175,9 @@ impl Rung {
             let connections = c.connections as f64;
             (c.bytes as f64 / connections, c.calls as f64 / connections)
         };
-        // Of these each carries one call; a warm-up's are not among them.
+        // Each of these connections carries one call; a warm-up's calls are not counted.
         let ((often, _), (kept, many)) = (each(often), each(kept));
-        // With about as many calls on both there is nothing to tell them apart by.
+        // With a similar number of calls the two can't be separated.
         if many < 2.0 {
             return None;
         }
@@ -187,7 +185,7 @@ impl Rung {
         Some((often - call, call))
     }
 
-    /// The median over the slices, in the metric's unit.
+    /// Returns the median over the slices, in the metric's unit.
     pub fn median(&self, metric: Metric) -> Option<f64> {
         match (metric, self.in_turns) {
             (Metric::P50, Some(all)) => all.p50_us,
@@ -208,71 +206,71 @@ impl Rung {
 pub struct Skipped {
     /// The rung's name.
     pub name: String,
-    /// Why it was not measured; a sentence.
+    /// The reason, a sentence.
     pub reason: String,
 }
 
-/// What one rung adds to another.
+/// The cost that one rung adds to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Added {
-    /// Clearly more or less: the difference with its interval, in the metric's unit.
+    /// A significant difference with its interval, in the metric's unit.
     Clear(Paired),
-    /// The interval holds zero.
+    /// The interval contains zero.
     NoneSeen(Paired),
-    /// Counted, not estimated.
+    /// A counted value without uncertainty.
     Counted(f64),
     /// Too few rounds in which both were measured.
     TooFew,
 }
 
-/// A ladder, as far as it has come.
+/// A ladder with the slices measured so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LadderRecord {
     /// The version of the run format.
     pub schema_version: u32,
     /// The plan's name.
     pub name: String,
-    /// The version of the Plimsoll that measured.
+    /// The version of Plimsoll that measured.
     pub tool_version: String,
-    /// When the first rung began.
+    /// When the first slice began.
     pub started_at: Timestamp,
-    /// `None`: an older Plimsoll did not record them.
+    /// Conditions that all slices share; `None`: an older version did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
-    /// How long a slice, or in turns a stretch, was measured.
+    /// Length of a slice, or of a group of batches, in seconds.
     pub slice_s: f64,
     /// The seed of the order of slices.
     pub seed: u64,
-    /// Whose TLS the client speaks, with whose cryptography. Left out where all rungs are plaintext.
+    /// The client's TLS implementation and cryptography library. Left out where all rungs are plaintext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_tls: Option<String>,
-    /// What the client's cryptography takes in memory, where rungs differ in it.
+    /// Cost of the client's cryptographic operations, where rungs differ in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<Primitives>,
-    /// The lowest first; differences are stated to it.
+    /// The lowest rung first, to which differences refer.
     pub rungs: Vec<Rung>,
-    /// Rungs that this machine could not measure.
+    /// Rungs that can't be measured on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<Skipped>,
-    /// A signal ended it before all rounds were measured.
+    /// Whether a signal ended the ladder before all rounds were measured.
     pub interrupted: bool,
-    /// Why rungs had slices of their own; left out where they took turns.
+    /// Why rungs were measured in slices; left out where they were measured in batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sliced_because: Option<String>,
-    /// What the machine can do in memory, where links are compared with it.
+    /// Cryptographic speeds of the machine, with which results are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
-    /// Where all rungs were up together and took turns; each then has a slice for every sitting or stretch.
+    /// The batches, where all rungs were up together; each rung then has one slice for each replicate or group of
+    /// batches.
     #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
     pub turns: Option<TurnsRecord>,
-    /// What rungs may take more than the first one.
+    /// Limits of what rungs may cost more than the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
 }
 
 impl LadderRecord {
-    /// The differences that a ladder of so many rungs states: of every rung to the one below it
-    /// and to the first.
+    /// Returns the pairs of rungs whose difference is reported: every rung with the one below it and with the first.
     pub fn pairs(rungs: usize) -> impl Iterator<Item = (usize, usize)> {
         (1..rungs).flat_map(|of| match of {
             1 => vec![(1, 0)],
@@ -280,8 +278,8 @@ impl LadderRecord {
         })
     }
 
-    /// Most slices were generator-limited: the figures may be the generator's. Where rungs took
-    /// turns, what was late was late for all of them, and is in no difference.
+    /// Returns whether most slices were generator-limited, so that the figures may be the generator's. In batches,
+    /// lateness affects all rungs alike and is in no difference.
     pub fn is_generator_limited(&self) -> bool {
         if self.turns.is_some() {
             return false;
@@ -290,8 +288,8 @@ impl LadderRecord {
         2 * slices().filter(|s| s.is_generator_limited()).count() > slices().count()
     }
 
-    /// What all slices with objectives, and all gates, come to together: the worst of them. A gate that
-    /// is undecided is inconclusive, as a resolution that was not reached is.
+    /// Returns the worst verdict of all slices with objectives and of all gates. An undecided gate is inconclusive,
+    /// and so is a resolution that was not reached.
     pub fn conclusion(&self) -> Option<Conclusion> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
         let mut found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
@@ -307,18 +305,18 @@ impl LadderRecord {
             .find(|conclusion| found.contains(conclusion))
     }
 
-    /// How many differences are stated: of every rung to the one below and to the first.
+    /// Returns the number of reported differences.
     fn stated(&self) -> usize {
         let measured = Metric::ALL
             .iter()
-            // Memory of proxies is shown and never compared.
+            // Memory of proxies is shown but never compared.
             .filter(|m| !m.is_exact() && **m != Metric::ProxyMemory)
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
         Self::pairs(self.rungs.len()).count() * measured.max(1)
     }
 
-    /// What rung `of` adds to rung `to`, round by round.
+    /// Returns the cost that rung `of` adds to rung `to`, compared round by round.
     pub fn added(&self, of: usize, to: usize, metric: Metric) -> Added {
         let added = |found: Option<Paired>| match found {
             Some(d) if d.is_clear() => Added::Clear(d),
@@ -348,7 +346,7 @@ impl LadderRecord {
         added(paired(&differences, ALPHA / self.stated().max(1) as f64))
     }
 
-    /// Write `ladder.json` in `dir`, whole or not at all.
+    /// Writes `ladder.json` in `dir` atomically.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -356,7 +354,7 @@ impl LadderRecord {
         document::write(&dir.join(FILE_NAME), self)
     }
 
-    /// Read the ladder in `dir`.
+    /// Reads the ladder in `dir`.
     ///
     /// # Errors
     /// When there is none, it was written in another version of the format, or its numbers contradict each other.
@@ -364,28 +362,27 @@ impl LadderRecord {
         document::read_checked(&dir.join(FILE_NAME), checked::check)
     }
 
-    /// Whether `dir` holds a ladder.
+    /// Returns whether `dir` holds a ladder.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
 
-/// The rounds that a ladder of so many rungs needs to claim a difference of every metric.
+/// Returns the rounds that a ladder of slices needs to report a difference of every metric.
 pub fn fewest_rounds(rungs: usize) -> usize {
     rounds_for(rungs, IN_SLICES)
 }
 
-/// Metrics that a ladder of slices states.
+/// Number of metrics whose differences a ladder of slices reports.
 const IN_SLICES: usize = 6;
 
-/// The rounds that so many rungs need to claim a difference of each of so many metrics.
+/// Returns the rounds that are needed to report a difference of each of `metrics` metrics.
 pub fn rounds_for(rungs: usize, metrics: usize) -> usize {
     let pairs = (2 * rungs).saturating_sub(3).max(1);
     fewest_pairs(ALPHA / (pairs * metrics.max(1)) as f64)
 }
 
-/// The rungs in the order in which their slices are measured: round by round, each round in
-/// an order of its own, from `seed`.
+/// Returns the rungs in the order in which their slices are measured: round by round, each round shuffled from `seed`.
 pub fn order(rungs: usize, rounds: usize, seed: u64) -> Vec<Vec<usize>> {
     let of = u32::try_from(rungs).unwrap_or(u32::MAX);
     let round = |round| schedule::turns::order(of, round, seed);

@@ -1,5 +1,5 @@
-//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them says
-//! which they are. Pure: `plimsoll run` measures, and reports read the record.
+//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them lists them. Pure:
+//! `plimsoll run` measures, and reports read the record.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::run::RunError;
 /// The name of the file.
 pub const FILE_NAME: &str = "lanes.json";
 
-/// What was run together.
+/// A run of several lanes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LanesRecord {
     /// The version of the run format.
     pub schema_version: u32,
     /// The plan's name.
     pub name: String,
-    /// The version of the Plimsoll that measured.
+    /// The version of Plimsoll that measured.
     pub tool_version: String,
-    /// The time at which the lanes began together.
+    /// The time at which the lanes started together.
     pub started_at: Timestamp,
     /// The lanes in the order of their names.
     pub lanes: Vec<LaneRecord>,
@@ -31,16 +31,16 @@ pub struct LanesRecord {
 /// One lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaneRecord {
-    /// The key of its table in the plan.
+    /// The key of the lane's table in the plan.
     pub name: String,
-    /// Its arrivals among those of all weights together.
+    /// The lane's share of the arrivals, relative to the sum of all weights.
     pub weight: u32,
     /// The run directory, relative to the record's.
     pub run: String,
 }
 
 impl LanesRecord {
-    /// The run directories of the lanes kept in `dir`.
+    /// Returns the run directories of the lanes in `dir`.
     ///
     /// # Errors
     /// When one is not below `dir`.
@@ -54,7 +54,7 @@ impl LanesRecord {
         self.lanes.iter().map(below).collect()
     }
 
-    /// Write `lanes.json` in `dir`, whole or not at all.
+    /// Writes `lanes.json` in `dir` atomically.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -62,7 +62,7 @@ impl LanesRecord {
         document::write(&dir.join(FILE_NAME), self)
     }
 
-    /// Read the record in `dir`.
+    /// Reads the record in `dir`.
     ///
     /// # Errors
     /// When there is none, or it was written in another version of the format.
@@ -70,7 +70,7 @@ impl LanesRecord {
         document::read(&dir.join(FILE_NAME))
     }
 
-    /// Whether `dir` holds lanes.
+    /// Returns whether `dir` holds lanes.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }

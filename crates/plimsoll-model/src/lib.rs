@@ -1,7 +1,7 @@
-//! The nouns of a load test: what to do ([`Plan`]), when each call is due
-//! ([`schedule`]), what came of it ([`Sample`], [`Outcome`]), and the record of it all.
+//! The vocabulary of a load test: the plan ([`Plan`]), when each call is due ([`schedule`]), what was measured of it
+//! ([`Sample`], [`Outcome`]), and the run directory that records it.
 //!
-//! Nothing here opens a socket, speaks TLS or reads a clock; times come in as values.
+//! Nothing here opens a socket, speaks TLS or reads a clock; times are passed in as values.
 
 #![warn(missing_docs)]
 

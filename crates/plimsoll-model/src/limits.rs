@@ -1,53 +1,52 @@
-//! What a machine's core can do of TLS in memory, without a network: the wall that a link can
-//! come near and never pass. The engine measures it; reports divide by it. Pure.
+//! How fast a core performs the cryptography of TLS in memory, without a network: an upper limit for any connection.
+//! The engine measures it; reports compare results with it. Pure.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Crypto speeds of one core, of the TLS library that this program uses. CPU time.
+/// Cryptographic speeds of one core with the TLS library of this program, in CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Bytes a second opened in full-size records, by cipher suite (RFC 8446 B.4).
+    /// Bytes decrypted a second in full-size records, by cipher suite (RFC 8446 B.4).
     pub open_bytes_per_s: BTreeMap<String, f64>,
-    /// The client's share of one exchange, µs, by key-exchange group.
+    /// The client's CPU time for one key exchange, µs, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
-    /// The server's share of one exchange, µs, by key-exchange group.
+    /// The server's CPU time for one key exchange, µs, by key-exchange group.
     pub server_exchange_us: BTreeMap<String, f64>,
-    /// One ECDSA P-256 signature, µs.
+    /// CPU time of one ECDSA P-256 signature, µs.
     pub sign_us: f64,
-    /// The check of one ECDSA P-256 signature, µs.
+    /// CPU time of one ECDSA P-256 verification, µs.
     pub verify_us: f64,
 }
 
-/// What one fetch asks of crypto.
+/// The cryptographic work of one fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work<'a> {
     /// The cipher suite's name in the IANA registry.
     pub suite: &'a str,
     /// The key-exchange group; `None`: no key exchange.
     pub group: Option<&'a str>,
-    /// Connections that a fetch needs: 1, or less where they are kept.
+    /// Connections for each fetch: 1, or less where they are reused.
     pub connections: f64,
-    /// Connections among these with a full handshake.
+    /// The connections among these with a full handshake.
     pub full: f64,
-    /// Signatures that a client checks in a full handshake.
+    /// Signatures that a client verifies in a full handshake.
     pub verified: f64,
-    /// Bytes that a fetch receives.
+    /// Bytes received in a fetch.
     pub bytes: f64,
 }
 
 impl Limits {
-    /// The least CPU that a fetch can cost its client, µs: key exchange, signatures and the
-    /// bytes' opening. Hashing, key schedule, system calls and TCP are what comes on top.
-    /// `None`: not measured for this suite or group.
+    /// Returns a lower bound of the client's CPU time for a fetch, µs: key exchange, signatures and decryption.
+    /// Hashing, key schedule, system calls and TCP are not included. `None`: not measured for this suite or group.
     pub fn client_floor_us(&self, work: &Work<'_>) -> Option<f64> {
         let exchange = exchange(&self.client_exchange_us, work)?;
         Some(exchange + work.full * work.verified * self.verify_us + self.bulk_us(work)?)
     }
 
-    /// The same for the server: key exchange, one signature, and the bytes' sealing, which
-    /// takes as long as opening.
+    /// Returns the same bound for the server: key exchange, one signature, and encryption, which takes as long as
+    /// decryption.
     pub fn server_floor_us(&self, work: &Work<'_>) -> Option<f64> {
         let exchange = exchange(&self.server_exchange_us, work)?;
         Some(exchange + work.full * self.sign_us + self.bulk_us(work)?)
@@ -65,47 +64,47 @@ fn exchange(measured: &BTreeMap<String, f64>, work: &Work<'_>) -> Option<f64> {
     })
 }
 
-/// What the cryptography of handshakes costs a core in memory, µs of CPU each.
+/// CPU time of cryptographic operations of handshakes on one core, µs each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Primitives {
-    /// The client's share of one exchange, key generation included, by key-exchange group.
+    /// The client's part of one key exchange, key generation included, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
-    /// The server's share of one exchange, by key-exchange group.
+    /// The server's part of one key exchange, by key-exchange group.
     pub server_exchange_us: BTreeMap<String, f64>,
-    /// One signature, by kind of certificate.
+    /// One signature, by type of certificate.
     pub sign_us: BTreeMap<String, f64>,
-    /// The check of one signature, by kind of certificate.
+    /// One verification, by type of certificate.
     pub verify_us: BTreeMap<String, f64>,
 }
 
-/// What a new connection asks of them, in TLS 1.3.
+/// The cryptographic operations of a new TLS 1.3 connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshake {
     /// The key-exchange group's name in the IANA registry.
     pub group: String,
-    /// The kind of both ends' certificates.
+    /// The type of both ends' certificates.
     pub certificate: String,
-    /// The client shows one as well.
+    /// Whether the client authenticates with a certificate as well.
     pub mutual: bool,
-    /// The session is resumed from a ticket: a key exchange and no certificate.
+    /// Whether the session is resumed from a ticket: a key exchange without certificates.
     pub resumed: bool,
 }
 
 impl Handshake {
-    /// Signatures that an end checks of a peer whose certificate a CA signed directly: the CA's, and
-    /// the proof that the peer holds the key.
+    /// Signatures that an end verifies for a peer whose certificate was signed directly by the CA: the CA's, and the
+    /// peer's CertificateVerify.
     const SIGNATURES_CHECKED: f64 = 2.0;
 }
 
 impl Primitives {
-    /// What they take of the client's CPU for a connection, µs. `None`: not measured for these.
+    /// Returns the client's CPU time for a connection, µs. `None`: not measured for these parameters.
     pub fn of_client(&self, handshake: &Handshake) -> Option<f64> {
         let exchange = self.client_exchange_us.get(&handshake.group)?;
         let signs = handshake.mutual;
         Some(exchange + self.signatures(handshake, signs, true)?)
     }
 
-    /// The same of the server's.
+    /// Returns the server's CPU time for a connection, µs. `None`: not measured for these parameters.
     pub fn of_server(&self, handshake: &Handshake) -> Option<f64> {
         let exchange = self.server_exchange_us.get(&handshake.group)?;
         let checks = handshake.mutual;

@@ -1,7 +1,6 @@
-//! What a protocol measures besides its calls: one closed list of counters and one of
-//! times, with stable names.
+//! Counters and times that a protocol measures in addition to its calls: two closed lists with stable names.
 //!
-//! Like everything recorded, measures merge by adding.
+//! Like everything that is recorded, measures are merged by adding.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +57,7 @@ codes! {
 }
 
 impl Count {
-    /// Why models ended their answers.
+    /// The reasons for which language models end their answers.
     pub const FINISH_REASONS: [Count; 7] = [
         Count::FinishStop,
         Count::FinishLength,
@@ -69,15 +68,14 @@ impl Count {
         Count::FinishOther,
     ];
 
-    /// The reason of one of [`Count::FINISH_REASONS`], as objectives name it: `length`.
+    /// Returns the name that objectives have for one of [`Count::FINISH_REASONS`], such as `length`.
     pub fn finish_reason(self) -> &'static str {
         self.key().trim_start_matches("finish_")
     }
 }
 
 codes! {
-    /// What takes time, in nanoseconds: phases of connections, messages of streams, and what a
-    /// protocol measures besides.
+    /// A time, in nanoseconds: phases of connections, messages of streams, and times that only some protocols measure.
     TimeMeasure(keyed, key, from_key):
     Resolve "resolve" "name resolution";
     Connect "connect" "TCP's handshake";
@@ -97,7 +95,7 @@ codes! {
 }
 
 impl TimeMeasure {
-    /// One that a protocol measures besides its calls; the others are of connections and messages.
+    /// Returns whether only some protocols measure this time; the others belong to connections and messages.
     pub fn is_besides(self) -> bool {
         self.index() > TimeMeasure::InterMessage.index()
     }
@@ -107,14 +105,14 @@ impl TimeMeasure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "ByName", from = "ByName")]
 pub struct CallMeasures {
-    /// Each count once.
+    /// Counters, each at most once.
     pub counts: Vec<(Count, u64)>,
-    /// Nanoseconds.
+    /// Times in nanoseconds.
     pub times: Vec<(TimeMeasure, u64)>,
 }
 
 impl CallMeasures {
-    /// Leaves zeros out; times are nanoseconds.
+    /// Creates the measures of a call without those that are zero; times are in nanoseconds.
     pub fn new(counts: &[(Count, u64)], times: &[(TimeMeasure, u64)]) -> CallMeasures {
         CallMeasures {
             counts: counts.iter().copied().filter(|(_, n)| *n > 0).collect(),
@@ -122,20 +120,20 @@ impl CallMeasures {
         }
     }
 
-    /// 0 where it is not there.
+    /// Returns the value of a counter; 0 if it is absent.
     pub fn count(&self, count: Count) -> u64 {
         let found = self.counts.iter().find(|(c, _)| *c == count);
         found.map_or(0, |(_, n)| *n)
     }
 
-    /// `None` where it is not there.
+    /// Returns a time in nanoseconds; `None` if it is absent.
     pub fn time_ns(&self, measure: TimeMeasure) -> Option<u64> {
         let found = self.times.iter().find(|(m, _)| *m == measure);
         found.map(|(_, ns)| *ns)
     }
 }
 
-/// [`CallMeasures`] as they are written.
+/// The serialised form of [`CallMeasures`], with keys in place of numbers.
 #[derive(Serialize, Deserialize)]
 struct ByName {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -156,7 +154,7 @@ impl From<CallMeasures> for ByName {
 }
 
 impl From<ByName> for CallMeasures {
-    /// Names that this version does not know are of a later one, and passed over.
+    /// Keys that this version does not know were written by a later one and are ignored.
     fn from(measures: ByName) -> CallMeasures {
         let counts = measures.counts.iter();
         let times = measures.times_ns.iter();
@@ -188,7 +186,7 @@ impl Default for Measures {
 }
 
 impl Measures {
-    /// Counts `n` more.
+    /// Adds `n` to a counter.
     #[inline]
     pub fn add(&mut self, count: Count, n: u64) {
         self.counts[count.index()] += n;
@@ -200,12 +198,12 @@ impl Measures {
         self.times[measure.index()].record(ns);
     }
 
-    /// How many were counted.
+    /// Returns the value of a counter.
     pub fn of(&self, count: Count) -> u64 {
         self.counts[count.index()]
     }
 
-    /// The times that were recorded, in nanoseconds.
+    /// Returns the histogram of a time, in nanoseconds.
     pub fn times(&self, measure: TimeMeasure) -> &Times {
         &self.times[measure.index()]
     }
@@ -214,15 +212,15 @@ impl Measures {
         &mut self.times[measure.index()]
     }
 
-    /// Nothing was counted and no time recorded.
+    /// Returns whether nothing was counted and no time was recorded.
     pub fn is_empty(&self) -> bool {
         self.counts.iter().all(|n| *n == 0) && self.times.iter().all(Times::is_empty)
     }
 
-    /// Calls `f` with the name of each counter and histogram, and how much it has counted.
+    /// Calls `f` with the key of each counter and histogram and its count.
     ///
     /// # Errors
-    /// What `f` returns.
+    /// The first error that `f` returns.
     pub(crate) fn each_number<E>(
         &self,
         mut f: impl FnMut(&str, u64) -> Result<(), E>,
@@ -246,7 +244,7 @@ impl Measures {
         }
     }
 
-    /// Forget everything, keep the memory.
+    /// Resets all values and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         self.times.iter_mut().for_each(Times::clear);

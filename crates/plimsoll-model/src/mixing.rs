@@ -1,8 +1,8 @@
-//! Numbers that look random, made of a number: a bijection, so that different ones stay different.
+//! A mixing function: a bijection whose results look random, so different inputs stay different.
 //!
-//! That of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! It is that of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 
-/// The step from one number to be mixed to the next.
+/// The increment between consecutive inputs.
 pub(crate) const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline]
@@ -12,7 +12,7 @@ pub(crate) fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// A number made of a text and a seed.
+/// Mixes a text and a seed into a number.
 pub(crate) fn mix_text(seed: u64, text: &str) -> u64 {
     let chunks = text.as_bytes().chunks(8);
     chunks.fold(mix(seed ^ text.len() as u64), |mixed, chunk| {

@@ -1,6 +1,6 @@
-//! Enums whose values have names, as plans and what is written have them.
+//! A macro for enums whose values have names, in plans and in output.
 
-/// An enum, the list of its values, and a function that names them; `by A and B`: two functions.
+/// Defines an enum, the list of its values, and a function that returns their names; `by A and B`: two functions.
 macro_rules! named {
     ($(#[$about:meta])* $vis:vis enum $kind:ident by $name:ident {
         $($(#[$doc:meta])* $value:ident $text:literal,)*
@@ -11,10 +11,10 @@ macro_rules! named {
         }
 
         impl $kind {
-            /// Every one, in order.
+            /// Every value, in order.
             pub const ALL: [$kind; [$($text),*].len()] = [$($kind::$value,)*];
 
-            /// What it is called.
+            /// Returns the value's name.
             pub const fn $name(self) -> &'static str {
                 match self {
                     $($kind::$value => $text,)*
@@ -30,7 +30,7 @@ macro_rules! named {
         }
 
         impl $kind {
-            /// What it is called, for a person.
+            /// Returns the value's name for people.
             pub const fn $other(self) -> &'static str {
                 match self {
                     $($kind::$value => $words,)*

@@ -1,8 +1,8 @@
-//! Objectives: what was promised, and what was measured of the calls that count.
+//! Objectives: evaluates the limits of a plan against what was measured of the calls that count.
 //!
-//! A call that failed took longer than any limit: failing fast does not help a percentile.
-//! What the generator can have caused is not held against the target ([`blame`]), and what
-//! becomes of an objective then follows from one table ([`table`]). The binary judges the runs it makes, the report the runs it reads.
+//! A failed call counts as slower than any limit, so that failing fast does not improve a percentile. What the
+//! generator may have caused is not held against the target ([`blame`]), and the verdict then follows from one table
+//! ([`table`]). The binary judges the runs that it makes, the report those that it reads.
 
 mod blame;
 mod fidelity;
@@ -28,47 +28,47 @@ pub use lost::{Expected, OBJECTIVE_LOST, lost};
 pub use so_far::{SoFar, plotted, value};
 pub use table::{Conclusion, Found, Validity, Verdict, verdict};
 
-/// An objective with what was measured.
+/// An objective with its verdict and measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judged {
-    /// Begins with the metric's name, however it was typed.
+    /// The objective as text, starting with the metric's name, however it was typed.
     pub objective: String,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// And, where it is inconclusive, why.
+    /// The measured value and, where the verdict is inconclusive, the reason.
     pub measured: String,
-    /// The [instrument interval](crate::instrument) that a time was judged by, µs; `None` where failures decide,
-    /// too.
+    /// The [instrument interval](crate::instrument) by which a time was judged, µs; `None` where failed calls decide
+    /// the verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instrument_us: Option<[f64; 2]>,
 }
 
-/// The calls of a run, or of one of its stages, that objectives are judged by.
+/// The calls of a run, or of one of its stages, by which objectives are judged.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
-    /// What was recorded of them.
+    /// The merged records of these calls.
     pub record: StageRecord,
-    /// Calls a second that ended; `None`: not known.
+    /// Calls that ended a second; `None`: not known.
     pub achieved_per_s: Option<f64>,
-    /// What connections held, where that was measured: of the whole run.
+    /// Memory of connections in the whole run, where it was measured.
     pub memory: Option<MemorySummary>,
-    /// What of the load was sent, and when; `None`: not known, or no open loop.
+    /// How much of the load was sent, and when; `None`: not known, or not an open loop.
     pub delivery: Option<DeliverySummary>,
 }
 
-/// What objectives are judged by: all calls that are not warm-up, and each stage's.
+/// Input of the judgement: all calls that are not warm-up, and those of each stage.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// All calls that are not warm-up.
     pub all: Part,
     /// The stages that are not warm-up, by name.
     pub stages: Vec<(String, Part)>,
-    /// The circumstances of the run as a whole.
+    /// Conditions of the whole run that affect the judgement.
     pub circumstances: Circumstances,
 }
 
 impl Measured {
-    /// `deadline`: the plan's, of a call.
+    /// Collects the input from `run`. `deadline`: the time that the plan allows a call.
     pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> Measured {
         let part = |record: StageRecord, summary: &StageSummary| Part {
             record,
@@ -107,7 +107,7 @@ impl Measured {
         }
     }
 
-    /// `None`: nothing was measured of the stage.
+    /// Returns the calls of `stage`; `None`: nothing was measured of it.
     fn part(&self, stage: Option<&str>) -> Option<&Part> {
         match stage {
             None => Some(&self.all),
@@ -124,7 +124,7 @@ fn has(run: &Run, kind: ProblemKind) -> bool {
     run.summary.health.problems.iter().any(|p| p.kind == kind)
 }
 
-/// Judges `objectives` by what was `measured` in a run that stands so.
+/// Judges `objectives` by what was `measured` in a run of this validity.
 pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) -> Vec<Judged> {
     objectives
         .iter()
@@ -148,7 +148,7 @@ pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) 
         .collect()
 }
 
-/// How the run stands for this objective: what it says of the load itself holds of whichever load it was.
+/// Returns the validity of the run for this objective: one about the load itself holds whatever load was sent.
 fn of_validity(objective: &Objective, validity: Validity) -> Validity {
     if objective.metric == Metric::Fidelity && validity == Validity::OtherLoad {
         Validity::Sound
@@ -157,7 +157,7 @@ fn of_validity(objective: &Objective, validity: Validity) -> Validity {
     }
 }
 
-/// Whether objectives can be judged by `run`.
+/// Returns whether objectives can be judged by `run`.
 pub fn validity(run: &Run) -> Validity {
     let lost = run
         .reason
@@ -174,8 +174,8 @@ pub fn validity(run: &Run) -> Validity {
     }
 }
 
-/// The objectives in `run`'s plan, judged by what it measured. Empty where the plan has none,
-/// or can't be read as one (imported runs).
+/// Judges the objectives in `run`'s plan by what the run measured. Empty where the plan has none or can't be parsed
+/// (imported runs).
 pub fn judge_run(run: &Run) -> Vec<Judged> {
     let Ok(spec) = spec::read(&run.plan) else {
         return Vec::new();
@@ -191,14 +191,14 @@ pub fn judge_run(run: &Run) -> Vec<Judged> {
     )
 }
 
-/// Nothing but full handshakes makes `run` invalid.
+/// Returns whether full handshakes, in place of resumed ones, are the only problem that makes `run` invalid.
 pub(crate) fn only_not_resumed(run: &Run) -> bool {
     let problems = &run.summary.health.problems;
     let mut invalidating = problems.iter().filter(|p| p.invalidates);
     run.state == State::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
-/// The more of what a connection held at first and at last.
+/// Returns the larger memory use of a connection at the start and at the end of holding, with its text.
 fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
@@ -214,21 +214,21 @@ fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) 
     (each, text)
 }
 
-/// What was measured of an objective.
+/// The evaluation of one objective.
 struct Evaluation {
     found: Found,
-    /// The finding in words, with the reason where the limit lies within the interval.
+    /// The measured value as text, with the reason where the limit lies within the interval.
     text: String,
     /// The instrument interval of a time, in nanoseconds.
     interval: Option<(f64, f64)>,
 }
 
-/// Nanoseconds in µs, to three decimals.
+/// Converts nanoseconds to µs with three decimals.
 fn in_micros(ns: [f64; 2]) -> [f64; 2] {
     ns.map(|ns| ns.round() / 1e3)
 }
 
-/// What was measured of an objective, seen apart from the state of the run.
+/// Evaluates an objective independently of the state of the run.
 fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Evaluation {
     if let (Metric::Fidelity, Some(delivery)) = (objective.metric, &part.delivery) {
         return fidelity::find(objective, delivery);
@@ -243,7 +243,8 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
         };
     };
     let interval = interval(objective, value, record, circumstances);
-    // The end that the limit is farthest from decides whether it is met, the other whether it is missed.
+    // The end of the interval that is farther from the limit decides whether it is met, the other end whether it is
+    // missed.
     let (low, high) = interval.unwrap_or((value, value));
     let (is_met, is_missed) = if objective.below {
         (high <= objective.limit, low > objective.limit)
@@ -285,7 +286,8 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
     }
 }
 
-/// The instrument interval of a time that was measured as `value`, in nanoseconds; `None`: the objective is on none.
+/// Returns the instrument interval of a time that was measured as `value`, in nanoseconds; `None`: the objective
+/// limits something else.
 fn interval(
     objective: &Objective,
     value: f64,
@@ -303,7 +305,8 @@ fn interval(
     Some((low.min(value), value))
 }
 
-/// An instrument interval of nanoseconds in words: one number where two figures are the same, or all but a hundredth.
+/// Formats an instrument interval: as one number where both ends are equal to two significant digits or within a
+/// hundredth.
 fn between(low: f64, high: f64) -> String {
     match two_figures(low) == two_figures(high) || high - low <= high / 100.0 {
         true => readable(high),
@@ -312,12 +315,12 @@ fn between(low: f64, high: f64) -> String {
     }
 }
 
-/// `ns` rounded to two figures.
+/// Formats `ns`, rounded to two significant digits.
 fn two_figures(ns: f64) -> String {
     format!("{ns:.1e}")
 }
 
-/// Why the generator can be the cause.
+/// Returns why the generator may have caused the result.
 fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumstances) -> String {
     if circumstances.short {
         return "this machine ran out of descriptors or ports, which can be the cause".to_owned();
@@ -359,7 +362,7 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
     format!("the generator can be the cause{seen}")
 }
 
-/// Calls that took longer than `limit`, though no time of them was measured.
+/// Returns the calls that took longer than `limit` although their time was not recorded.
 fn not_in_time(timed: Timed, limit: u64, record: &StageRecord) -> u64 {
     if !timed.counts_failures() {
         return 0;
@@ -434,7 +437,7 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
     }
 }
 
-/// A statistic of `times` and of so many `failed` calls, which took longer than any limit.
+/// Returns a statistic of `times` and `failed` more calls, which count as slower than any limit.
 fn of_times(times: &Times, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);
@@ -455,7 +458,7 @@ fn of_times(times: &Times, statistic: Statistic, failed: u64) -> Option<f64> {
     }
 }
 
-/// Nanoseconds with the unit that suits.
+/// Formats nanoseconds in a suitable unit.
 fn readable(ns: f64) -> String {
     match ns {
         ns if ns < 1e6 => format!("{:.1}us", ns / 1e3),

@@ -1,4 +1,4 @@
-//! How a call ended: one closed list with stable text codes. An outcome says whose failure it was.
+//! How a call ended: one closed list with stable text codes. An outcome also names the source of the failure.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -6,12 +6,12 @@ use crate::codes::codes;
 use crate::named::named;
 
 named! {
-    /// Whose failure an outcome is.
+    /// The source of a failure.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     pub enum Blame by name {
         /// Plimsoll or the machine it runs on.
         Client "client",
-        /// What lies between: name resolution, TCP, TLS, framing.
+        /// The connection between them: name resolution, TCP, TLS, framing.
         Link "link",
         /// The service under load.
         Target "target",
@@ -32,7 +32,7 @@ macro_rules! outcomes {
 }
 
 outcomes! {
-    // The status codes by their names (gRPC core, doc/statuscodes.md), at the places of their numbers.
+    // gRPC status codes by name (gRPC core, doc/statuscodes.md), at the positions of their numbers.
     Cancelled "CANCELLED" Target "the server cancelled the call";
     Unknown "UNKNOWN" Target "the server answered with gRPC status UNKNOWN";
     InvalidArgument "INVALID_ARGUMENT" Target "the server found the request invalid";
@@ -49,7 +49,7 @@ outcomes! {
     Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE";
     DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS";
     Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials";
-    // Getting a connection.
+    // Establishing a connection.
     ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved";
     ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port";
     ConnectTimeout "CONNECT_TIMEOUT" Link "the connection, its TLS handshake or its protocol's greeting took longer than the connect timeout";
@@ -73,7 +73,7 @@ outcomes! {
     TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert";
     TlsFailed "TLS_FAILED" Link "the TLS layer failed";
 
-    // Losing a connection, or what came over it.
+    // Losing a connection, or invalid data on it.
     Reset "RESET" Link "the connection was reset with the call in flight";
     ConnectionClosed "CONNECTION_CLOSED" Link "the server closed the connection with the call in flight";
     IdleClosed "IDLE_CLOSED" Link "the server closed an idle connection as the call's request left";
@@ -93,7 +93,7 @@ outcomes! {
     StreamLong "STREAM_LONG" Target "the stream brought more messages than the plan expects";
     CompressionUnsupported "COMPRESSION_UNSUPPORTED" Target "the answer is compressed in a way that was not offered";
     BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for";
-    // SOFABolt's statuses by their names (com.alipay.remoting.ResponseStatus).
+    // SOFABolt's statuses by name (com.alipay.remoting.ResponseStatus).
     _ "BOLT_ERROR" Target "the server answered with Bolt status ERROR";
     _ "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class";
     _ "BOLT_UNKNOWN" Target "the server answered with Bolt status UNKNOWN, or with one that does not exist";
@@ -107,11 +107,11 @@ outcomes! {
     _ "BOLT_SERVER_SERIAL_EXCEPTION" Target "the server could not serialise its answer";
     _ "BOLT_SERVER_DESERIAL_EXCEPTION" Target "the server could not deserialise the request";
     _ "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed";
-    // What a codec plugin reads, and what becomes of the plugin itself.
+    // Statuses that a codec plugin reads, and failures of the plugin itself.
     AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure";
     _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be";
 
-    // Sessions of queries whose answers stream.
+    // Sessions of queries whose answers are streamed.
     _ "SESSION_REFUSED" Target "the API did not make the session";
     SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101";
     SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again";
@@ -122,7 +122,7 @@ outcomes! {
     TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan announced";
     BrokenOff "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent";
 
-    // HTTP: statuses that the plan does not expect, and answers that are not what it expects.
+    // HTTP: statuses that the plan does not expect, and answers with unexpected content.
     _ "HTTP_2XX" Target "the server answered with a success that the plan does not expect";
     _ "HTTP_3XX" Target "the server answered with a status of class 3xx that has no code of its own here";
     _ "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed";
@@ -157,7 +157,7 @@ outcomes! {
     _ "FILE_MISSING" Target "the server has no such file, and says so with status 200, as openssl s_server does";
     EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 
-    // The plan's own limit.
+    // The plan's own limit of calls in flight.
     NotSent "NOT_SENT" Target "as many calls were in flight as the plan allows (max_in_flight), so this one was shed";
 
     // The end of the run.
@@ -167,36 +167,36 @@ outcomes! {
 }
 
 impl Outcome {
-    /// Whose failure it was; `None` for [`Outcome::Ok`].
+    /// Returns the source of the failure; `None` for [`Outcome::Ok`].
     pub fn blame(self) -> Option<Blame> {
         BLAMES[self.index()]
     }
 
-    /// The call did what it was asked.
+    /// Returns whether the call succeeded.
     #[inline]
     pub fn is_ok(self) -> bool {
         self == Outcome::Ok
     }
 
-    /// The call was given up because the run ended: it says nothing of the target.
+    /// Returns whether the call was abandoned because the run ended, which says nothing about the target.
     #[inline]
     pub fn is_given_up(self) -> bool {
         matches!(self, Outcome::CutOff | Outcome::Interrupted)
     }
 
-    /// The call failed. One that was given up did not.
+    /// Returns whether the call failed. An abandoned call did not fail.
     #[inline]
     pub fn is_error(self) -> bool {
         !self.is_ok() && !self.is_given_up()
     }
 
-    /// The call took longer than it was allowed: how long depends on when the clock was read.
+    /// Returns whether the call exceeded its deadline. Its duration then depends on when the clock was read.
     pub fn is_timeout(self) -> bool {
         matches!(self, Outcome::DeadlineExceeded | Outcome::ConnectTimeout)
     }
 
-    /// The outcome of the status of a call that has this number (0–16, gRPC core, doc/statuscodes.md); any other
-    /// number is `UNKNOWN`, as that page asks of clients.
+    /// Returns the outcome of gRPC status `number` (0–16, gRPC core, doc/statuscodes.md); any other number is
+    /// `UNKNOWN`, as that document requires of clients.
     #[inline]
     pub fn of_status(number: u32) -> Outcome {
         match number {

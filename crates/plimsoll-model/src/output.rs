@@ -1,27 +1,27 @@
-//! Files that a command leaves: reports, tables, documents, logs. All of them are written by these functions.
+//! Writes files that a command produces: reports, tables, documents, logs.
 //!
-//! Invariant: a file is only reported as written once the file system has kept it. A disk that is full, a quota that is
-//! used up or a server that is gone may be noticed after `write` has succeeded: closing a file would report that, but
-//! the standard library can't pass it on.
+//! Invariant: a file is only reported as written once the file system has stored it. A full disk, an exhausted quota
+//! or a lost server may show only after `write` has succeeded: closing the file would report it, but the standard
+//! library ignores errors of closing.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes `contents` into the file `path`, which is made or emptied first, and waits until they are kept.
+/// Writes `contents` to the file `path`, which is created or truncated first, and syncs it.
 ///
 /// # Errors
-/// When the file can't be made or written; then it may hold a part.
+/// When the file can't be created or written; it may then contain a part.
 pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(contents.as_ref())?;
     settle(&file)
 }
 
-/// Waits until all that was written to `file` is kept.
+/// Waits until everything written to `file` is stored.
 ///
 /// # Errors
-/// When it can't be kept, as when there is no room for it.
+/// When it can't be stored, for example for lack of space.
 pub fn settle(file: &File) -> io::Result<()> {
     kept(|| file.sync_data())
 }
@@ -30,7 +30,7 @@ fn kept(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     loop {
         match sync() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // A pipe, a terminal or /dev/null (fsync(2): EINVAL): it is not kept anywhere.
+            // A pipe, a terminal or /dev/null (fsync(2): EINVAL) has no storage to sync.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(()),
             synced => return synced,
         }

@@ -1,7 +1,7 @@
-//! What a run will do, resolved: every default filled in, every unit applied.
+//! What a run will do, resolved: every default filled in, every unit converted.
 //!
-//! A [`Plan`] is made from a [`crate::spec::Spec`] (what a person typed) and never
-//! changes afterwards. It holds paths to secrets, never their contents.
+//! A [`Plan`] is made from a [`crate::spec::Spec`] (what the user typed) and never changes afterwards. It holds the
+//! paths of secrets, never their contents.
 //!
 //! Long because a plan is one value, with each of its fields explained.
 
@@ -31,7 +31,7 @@ pub use tokens::TokenCounter;
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Given, or made of the call and the kind of load.
+    /// The name that the plan gives, or one made of the call and the kind of load.
     pub name: String,
     /// The server that calls go to.
     pub target: Target,
@@ -60,17 +60,17 @@ pub struct Target {
     pub host: String,
     /// Never 0, but for a Unix socket.
     pub port: u16,
-    /// The host's addresses, where the plan gives them; empty: its name is looked up.
+    /// The host's addresses where the plan gives them; empty: the name is looked up.
     pub addresses: Vec<IpAddr>,
-    /// A socket of this machine: then host and port lead nowhere, and the host, `localhost`,
-    /// is what requests name.
+    /// A Unix domain socket on this machine. Host and port are then unused for connecting; requests name the host
+    /// `localhost`.
     pub socket: Option<UnixSocket>,
-    /// Connections go through it.
+    /// The proxy that connections go through; `None`: they are direct.
     pub proxy: Option<Proxy>,
 }
 
 impl Target {
-    /// One that is reached over TCP, and whose name is looked up.
+    /// Returns a target that is reached over TCP and whose name is looked up.
     pub fn at(url: impl Into<String>, host: impl Into<String>, port: u16) -> Target {
         Target {
             url: url.into(),
@@ -82,7 +82,7 @@ impl Target {
         }
     }
 
-    /// What connections are made to: the target, or the proxy before it.
+    /// Returns the address that sockets connect to: the target, or the proxy in front of it.
     pub fn reached(&self) -> Cow<'_, Target> {
         let Some(proxy) = &self.proxy else {
             return Cow::Borrowed(self);
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// A Unix domain socket (unix(7)), as gRPC's name syntax has it.
+/// A Unix domain socket (unix(7)), in the syntax of gRPC's name resolution.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum UnixSocket {
     /// A file.
@@ -101,10 +101,10 @@ pub enum UnixSocket {
 }
 
 impl UnixSocket {
-    /// Bytes of a path or a name (`sun_path` with its last 0).
+    /// The longest path or abstract name in bytes: `sun_path` without its terminating zero.
     pub const MAX_LENGTH: usize = 107;
 
-    /// Reads `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: it is something else.
+    /// Parses `unix:PATH`, `unix:///PATH` or `unix-abstract:NAME`; `None`: the text is not the name of a Unix socket.
     ///
     /// # Errors
     /// The path or the name is not valid.
@@ -151,12 +151,12 @@ impl fmt::Display for UnixSocket {
 pub struct RequestFields {
     /// The same in every request.
     pub constant: Vec<(String, String)>,
-    /// `None`: there are no others.
+    /// Fields whose values differ from call to call; `None`: there are none.
     pub varying: Option<VaryingMetadata>,
 }
 
 impl RequestFields {
-    /// Every field as `number` has it. `unix_ns`: now, nanoseconds since 1970.
+    /// Returns every field of call `number`. `unix_ns`: the current time, nanoseconds since 1970.
     pub fn of(&self, number: u64, unix_ns: u64) -> Vec<(String, String)> {
         let mut all = self.constant.clone();
         if let Some(varying) = &self.varying {
@@ -184,7 +184,7 @@ pub struct Goodput {
 }
 
 impl Goodput {
-    /// No bound is exceeded.
+    /// Returns whether the query stays within every bound.
     pub fn is_met(&self, first_token: Duration, time_per_token: Duration, query: Duration) -> bool {
         let within = |bound: Option<Duration>, time| bound.is_none_or(|bound| time <= bound);
         within(self.first_token, first_token)
@@ -200,11 +200,11 @@ pub struct Load {
     pub arrivals: Arrivals,
     /// The arrivals of [`Spacing::Recorded`].
     pub recording: Option<Recording>,
-    /// The recording begins anew when it ends.
+    /// Whether the recording starts again when it ends.
     pub repeats: bool,
     /// The stages in order, warm-up stages first; at least one.
     pub stages: Vec<Stage>,
-    /// Connections kept (`Reuse::Always`), over all workers.
+    /// Connections that are kept open (`Reuse::Always`), over all workers.
     pub connections: u32,
     /// Whether calls share connections.
     pub reuse: Reuse,
@@ -212,57 +212,57 @@ pub struct Load {
     pub in_flight_limit: Option<InFlightLimit>,
     /// Stop after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
-    /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is
-    /// this part of it (0–1).
+    /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is at most this share of the
+    /// rate (0–1).
     pub precision: Option<f64>,
-    /// Time that one call may take from its actual send.
+    /// Time that one call may take, from its actual send.
     pub deadline: Option<Duration>,
-    /// Calls older than this fail when the worker has had no answer for as long. Stands for the deadline of a closed
-    /// loop with a fixed number of calls; `None`: there is a deadline, or neither.
+    /// Calls that are older than this fail if their worker has received nothing for as long. It replaces the deadline
+    /// in a closed loop with a fixed number of calls. `None`: there is a deadline, or no limit at all.
     pub stall_timeout: Option<Duration>,
-    /// Time that TCP, TLS and the protocol's greeting may take together.
+    /// Time that TCP, TLS and the protocol's handshake may take together.
     pub connect_timeout: Duration,
-    /// New connections a second while connecting; `None`: as fast as they come up.
+    /// New connections a second while connecting; `None`: not limited.
     pub connect_rate: Option<f64>,
-    /// A connection is replaced when it has been open for so long; `None`: it is kept.
+    /// Age at which a connection is replaced; `None`: connections are kept.
     pub connection_lifetime: Option<Duration>,
-    /// A connection is replaced after so many calls; `None`: it is kept.
+    /// Number of calls after which a connection is replaced; `None`: connections are kept.
     pub calls_per_connection: Option<u32>,
-    /// How long the addresses of a name are used before it is looked up again.
+    /// How long the resolved addresses of a name are used before it is looked up again.
     pub resolve_interval: Duration,
-    /// Calls that the server did not take are sent once more.
+    /// Whether calls that the server certainly did not process are sent once more.
     pub retry: bool,
-    /// How long calls in flight may take after the last arrival; `None`: until all have ended.
+    /// Time that calls in flight may take after the last arrival; `None`: the run waits for all of them.
     pub drain: Option<Duration>,
-    /// Processes that share the load; `None`: as many as the descriptors need.
+    /// Processes that share the load; `None`: as many as the limit of file descriptors requires.
     pub processes: Option<u16>,
-    /// Threads of a process; `None`: decided from cores, connections and where the target is.
+    /// Threads of a process; `None`: derived from cores, connections and the target's location.
     pub workers: Option<u16>,
-    /// Busy-wait at most this long before an arrival, for precision; zero: never.
+    /// Busy-wait for at most this long before an arrival, for precision; zero: never.
     pub spin: Duration,
-    /// Open loop: calls leave at multiples of it, counted from the load's start; zero: each when it is due.
+    /// Open loop: calls are sent at multiples of this, counted from the load's start; zero: each call when it is due.
     pub tick: Duration,
     /// Bytes that a worker reads at a time.
     pub read_buffer: usize,
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
-    /// Which of the arrivals are this load's, where several loads share one schedule; `None`: all.
+    /// Which of the arrivals belong to this load, where several loads share one schedule; `None`: all of them.
     pub turns: Option<Turns>,
-    /// Count what TCP carries for each connection, when it is closed.
+    /// Whether the bytes that TCP carried are read for each connection when it is closed.
     pub count_bytes: bool,
-    /// Keep a load of one worker to the machine's last core, where its servers have the others.
+    /// Whether a load of one worker is pinned to the machine's last core, because its servers use the others.
     pub last_core: bool,
 }
 
 impl Load {
-    /// How long it is warmed up for.
+    /// Returns the total length of the warm-up stages.
     pub fn warmup(&self) -> Duration {
         let stages = self.stages.iter().filter(|stage| stage.warmup);
         stages.filter_map(|stage| stage.duration).sum()
     }
 }
 
-/// What a plan comes to that asks for nothing.
+/// The load of a plan that sets nothing.
 impl Default for Load {
     fn default() -> Load {
         Load {
@@ -281,7 +281,7 @@ impl Default for Load {
             connect_rate: None,
             connection_lifetime: None,
             calls_per_connection: None,
-            // The C library does not say how long an address is good for.
+            // The C resolver does not report how long an address is valid.
             resolve_interval: Duration::from_secs(30),
             retry: true,
             drain: Some(Duration::from_secs(10)),
@@ -298,35 +298,35 @@ impl Default for Load {
     }
 }
 
-/// One load's part of a schedule that several loads share in turns: the arrivals of one turn all
-/// go to one of them, and each has its turns in every round, in an order that is drawn anew for each.
+/// One load's share of a schedule that several loads use in batches: all arrivals of a batch go to one load, and each
+/// load has its batches in every round, in an order that is shuffled for each round.
 ///
-/// What disturbs the machine for longer than a round then disturbs all of them alike.
+/// A disturbance of the machine that lasts longer than a round then affects all loads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turns {
-    /// Turns a round, of all loads that share the schedule. At least one.
+    /// Batches in a round, of all loads that share the schedule. At least one.
     pub of: u32,
-    /// This load's first one of them, from 0, as they are numbered before they are shuffled.
+    /// The number of this load's first batch before the shuffle, from 0.
     pub index: u32,
-    /// So many are this load's, from that one on. At least one.
+    /// Consecutive batches of a round that belong to this load, from `index` on. At least one.
     pub share: u32,
-    /// Arrivals a turn. At least one.
+    /// Arrivals in a batch. At least one.
     pub calls: u32,
-    /// The seed of the orders, the same for all of them.
+    /// The seed of the shuffles, the same for all loads.
     pub seed: u64,
-    /// The CPU clocks of both ends are read when a turn begins.
+    /// Whether the CPU clocks of client and server are read when a batch begins.
     pub read_cpu: bool,
-    /// Time from the beginning of a closed loop's turn to that of the next one, whoever's that is.
-    /// `None`: turns are of arrivals.
+    /// Time from the start of a closed loop's batch to the start of the next batch of any load. `None`: batches are
+    /// counted in arrivals.
     pub slot: Option<Duration>,
 }
 
-/// How long calls begin in a turn of a closed loop; what is in flight then has the rest of its slot to end.
+/// Returns the part of a closed loop's time slot in which new calls start; calls in flight have the rest of it to end.
 pub fn begins(slot: Duration) -> Duration {
     slot * 10 / 11
 }
 
-/// One process's part of a run that is spread over several.
+/// One process's share of a run that several processes make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     /// The shard's number, from 0.
@@ -336,18 +336,17 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// The only process of a run.
+    /// The shard of a run that is made by one process alone.
     pub const WHOLE_RUN: Shard = Shard { index: 0, of: 1 };
 
-    /// This shard's part of `whole`; the first shards take what is left over.
+    /// Returns this shard's share of `whole`; the first shards take the remainder.
     pub fn part(self, whole: u64) -> u64 {
         let of = u64::from(self.of.max(1));
         whole / of + u64::from(u64::from(self.index) < whole % of)
     }
 
-    /// The `inner`th of the `of` parts that this shard is divided into, as a shard of the
-    /// whole run. Every shard has to be divided into as many; together they have what
-    /// the shard has.
+    /// Returns sub-shard `inner` of the `of` that this shard is divided into, as a shard of the whole run. Every shard
+    /// has to be divided into the same number; the sub-shards together have exactly this shard's calls.
     #[must_use]
     pub fn inner(self, inner: u32, of: u32) -> Shard {
         Shard {
@@ -357,23 +356,23 @@ impl Shard {
     }
 }
 
-/// A stretch of the run with one rate, or a rate that changes evenly.
+/// A part of the load with a constant rate, or a rate that changes linearly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// Unique in the plan.
+    /// The stage's name, unique in the plan.
     pub name: String,
-    /// Run like the rest, left out of the totals.
+    /// Whether the stage is warm-up: it runs like the others and is left out of the totals.
     pub warmup: bool,
-    /// `None`: until [`Load::calls`] is reached (closed loop only, last stage only).
+    /// The stage's length; `None`: it lasts until [`Load::calls`] is reached (closed loop only, last stage only).
     pub duration: Option<Duration>,
-    /// Arrivals a second at the stage's start and end. Closed loop: not used.
+    /// Arrivals a second at the stage's start. Unused in a closed loop.
     pub rate_from: f64,
-    /// The same at its end; equal for a steady rate.
+    /// Arrivals a second at the stage's end; equal to `rate_from` for a constant rate.
     pub rate_to: f64,
 }
 
 impl Stage {
-    /// One that counts, with an even rate.
+    /// Returns a stage with a constant rate that is not warm-up.
     pub fn measured(name: &str, duration: Duration, rate: f64) -> Stage {
         Stage {
             name: name.to_owned(),
@@ -396,17 +395,16 @@ named! {
     }
 }
 
-/// A promise the target is held to.
+/// A limit that the target has to keep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
     /// What is limited.
     pub metric: Metric,
-    /// The stage whose calls are meant; `None`: all that are not warm-up.
+    /// The stage whose calls are judged; `None`: all calls that are not warm-up.
     pub stage: Option<String>,
-    /// The limit is an upper one.
+    /// Whether the limit is an upper one.
     pub below: bool,
-    /// Nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for
-    /// memory.
+    /// The limit: nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for memory.
     pub limit: f64,
     /// The objective as typed.
     pub text: String,
@@ -427,11 +425,12 @@ pub enum Metric {
     Resumed,
     /// Resident bytes a connection.
     Memory(End),
-    /// Share of answers that a model ended for one reason, of those that give one: one of [`Count::FINISH_REASONS`].
+    /// Share of a model's answers that ended for this reason, one of [`Count::FINISH_REASONS`], among those that state
+    /// a reason.
     Finish(Count),
 }
 
-/// Which of the times that are measured.
+/// A kind of time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timed {
     /// Time from when a call was due to its end.
@@ -442,15 +441,16 @@ pub enum Timed {
     FirstByte,
     /// Time from when a call was due to its actual send.
     Lag,
-    /// Time to the first token or message of an answer: from when its call was due where its driver
-    /// knows tokens, otherwise from its send.
+    /// Time to the first token or message of an answer: from when the call was due if its driver counts tokens,
+    /// otherwise from its send.
     FirstToken,
-    /// A time of connections or messages, or one that the protocol measures besides.
+    /// A time of connections or messages, or one that only some protocols measure.
     Measure(TimeMeasure),
 }
 
 impl Timed {
-    /// Calls that failed took longer than any limit: failing fast does not help.
+    /// Returns whether failed calls count as slower than any limit, so that failing fast does not improve a
+    /// percentile.
     pub fn counts_failures(self) -> bool {
         matches!(
             self,
@@ -459,16 +459,16 @@ impl Timed {
     }
 }
 
-/// Which figure of many times.
+/// A statistic of a set of times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Statistic {
-    /// 0–100.
+    /// A percentile, 0–100.
     Percentile(f64),
     /// The arithmetic mean.
     Mean,
 }
 
-/// One end of a link.
+/// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The end that makes calls.
@@ -487,7 +487,7 @@ pub enum Watch {
     Port(u16),
     /// The process with this id.
     Pid(u32),
-    /// All processes that this one has started before the load.
+    /// All processes that this one started before the load.
     Started,
     /// No process.
     Nothing,

@@ -1,4 +1,4 @@
-//! Where two plans differ, key by key: runs of different plans are compared knowingly.
+//! Compares two plans key by key, so that reports can state how compared runs differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,23 +7,22 @@ use toml::{Table, Value};
 
 use crate::spec;
 
-/// A key that two plans do not agree on.
+/// A key whose value differs between two plans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanDifference {
-    /// The key with dots: `load.rate`.
+    /// The dotted key: `load.rate`.
     pub key: String,
     /// The value in the first plan; `None`: the key is not there.
     pub a: Option<String>,
-    /// The same of the other plan.
+    /// The value in the second plan; `None`: the key is not there.
     pub b: Option<String>,
 }
 
-/// Keys that say how a run is called, watched or seeded, and which target it goes to: to
-/// differ in these is what comparisons are for.
+/// Keys that name, watch or seed a run, or set its target: comparisons are made to vary these.
 const IGNORED_KEYS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
 
 impl PlanDifference {
-    /// The difference changes what was measured.
+    /// Returns whether the difference changes what is measured.
     pub fn matters(&self) -> bool {
         !IGNORED_KEYS.iter().any(|k| {
             self.key
@@ -40,9 +39,9 @@ impl fmt::Display for PlanDifference {
     }
 }
 
-/// The keys on which the plans `a` and `b` (resolved, TOML) differ in what they mean, in order: however earlier builds
-/// spelled a time, a rate or a size. Where one of them can't be read, because another build wrote it, their text is
-/// compared. Text that is not TOML counts as a plan without keys.
+/// Returns the keys in which the meaning of the plans `a` and `b` (resolved, TOML) differs, in order, even if an older
+/// build wrote a time, rate or size differently. If one of them can't be parsed, because another build wrote it, the
+/// texts are compared. Text that is not TOML counts as a plan without keys.
 pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
     let (a, b) = match (respelled(a), respelled(b)) {
         (Some(a), Some(b)) => (flat(&a), flat(&b)),
@@ -59,10 +58,10 @@ pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
         .collect()
 }
 
-/// The plan as this build writes it, if it can read it.
+/// Returns the plan as this build writes it, if it can be parsed.
 fn respelled(plan: &str) -> Option<String> {
     let spec = spec::read(plan).ok()?;
-    // It also writes the call's section anew.
+    // This also rewrites the call's section.
     spec.without_secrets().to_toml().ok()
 }
 
@@ -119,7 +118,7 @@ mod tests {
         let before = "load = { duration = '12.5s', rate = '60/m', read_buffer = '1024B' }";
         let now = "load = { duration = '12500ms', rate = '1/s', read_buffer = '1KiB' }";
         assert_eq!(differences(before, now), []);
-        // A name is a text, whatever it looks like.
+        // A name is text, even if it looks like a number.
         let keys = |a, b| -> Vec<String> {
             let found = differences(a, b);
             found.into_iter().map(|d| d.key).collect()

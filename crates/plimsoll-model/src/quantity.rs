@@ -1,8 +1,8 @@
-//! Numbers with units, as every report prints them.
+//! Formats numbers with units, as all reports show them.
 
 use std::time::Duration;
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub fn count(n: u64) -> String {
     out
 }
 
-/// Microseconds with the unit that suits, to three or four figures.
+/// Formats microseconds in a suitable unit with three or four digits.
 pub fn time(us: f64) -> String {
     match us.abs() {
         a if a < 9.995 => format!("{us:.1} µs"),
@@ -27,7 +27,7 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// A time that was asked for, as [`time`], without zeros behind the point: `20 s`, `123.2 ms`.
+/// Formats a planned time like [`time`], without trailing zeros: `20 s`, `123.2 ms`.
 pub fn planned(length: Duration) -> String {
     let text = if length.is_zero() {
         "0 s".to_owned()
@@ -40,12 +40,12 @@ pub fn planned(length: Duration) -> String {
     }
 }
 
-/// A difference of times, with its sign.
+/// Formats a difference of times with its sign.
 pub fn signed_time(us: f64) -> String {
     signed(us, time)
 }
 
-/// Anything with its sign; a zero has none.
+/// Formats a value with its sign; zero has none.
 pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
     match value.partial_cmp(&0.0) {
         Some(std::cmp::Ordering::Greater) => format!("+{}", show(value)),
@@ -54,7 +54,7 @@ pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
     }
 }
 
-/// Calls a second.
+/// Formats calls a second.
 pub fn rate(per_s: f64) -> String {
     if per_s >= 99.95 {
         format!("{}/s", count(per_s.round().max(0.0) as u64))
@@ -63,8 +63,7 @@ pub fn rate(per_s: f64) -> String {
     }
 }
 
-/// Calls a second that were asked for, to every figure: those of two trials look different where
-/// they are.
+/// Formats a planned rate with all digits, so that the rates of two trials can be distinguished.
 pub fn exact_rate(per_s: f64) -> String {
     let text = trimmed(format!("{per_s:.4}"));
     let (whole, part) = text
@@ -77,11 +76,11 @@ pub fn exact_rate(per_s: f64) -> String {
     }
 }
 
-/// The ends of an interval of rates, to four figures, so that it holds what it held.
+/// Formats the ends of an interval of rates with four digits, rounded outward.
 pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
     let outward = |per_s: f64, round: fn(f64) -> f64| {
         let step = 10_f64.powf(per_s.max(0.1).log10().floor() - 3.0);
-        // Dividing by the inverse keeps 12.3 from becoming 12.300000000000001.
+        // Dividing by the inverse avoids 12.300000000000001.
         exact_rate(if step < 1.0 {
             round(per_s / step) / (1.0 / step).round()
         } else {
@@ -94,7 +93,7 @@ pub fn rates_around(low_per_s: f64, high_per_s: f64) -> (String, String) {
     )
 }
 
-/// A share of 1 in per cent; never `100 %` or `0 %` of something that isn't all or nothing.
+/// Formats a share in per cent; never `100 %` or `0 %` if it isn't exactly all or nothing.
 pub fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
@@ -111,7 +110,7 @@ pub fn share(part: u64, whole: u64) -> String {
     }
 }
 
-/// Bytes in units of 1000.
+/// Formats bytes in decimal units.
 pub fn bytes(n: u64) -> String {
     match n {
         0..10_000 => format!("{} B", count(n)),
@@ -121,7 +120,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A figure of a process, none of which is 0: 0 is one that was not reported.
+/// Formats a value of a process; 0 means that it was not reported.
 pub fn known(n: u64, show: fn(u64) -> String) -> String {
     match n {
         0 => "–".to_owned(),
@@ -129,8 +128,7 @@ pub fn known(n: u64, show: fn(u64) -> String) -> String {
     }
 }
 
-/// `1.50` as `1.5`, `2.00` as `2`.
-/// A figure that may be missing: a dash in its place.
+/// Formats a value that may be missing; a dash stands for it.
 pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
@@ -143,7 +141,7 @@ fn trimmed(text: String) -> String {
     }
 }
 
-/// `1 call`, `2 calls`.
+/// Formats `1 call`, `2 calls`.
 pub fn plural(n: u64, one: &str) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{} {one}{s}", count(n))

@@ -1,8 +1,7 @@
-//! What was recorded of a stretch of a run: histograms and counters by stage.
+//! What was recorded of a part of a run: histograms and counters by stage.
 //!
-//! Invariant: merging is adding. Records of workers, intervals and shards may be merged
-//! in any order and any grouping with the same result. Workers fill records through
-//! [`crate::recorder::Recorder`]; [`crate::run`] writes and reads them.
+//! Invariant: merging is adding. Records of workers, intervals and shards may be merged in any order and grouping with
+//! the same result. Workers fill records through [`crate::recorder::Recorder`]; [`crate::run`] writes and reads them.
 
 use std::collections::BTreeMap;
 
@@ -28,77 +27,73 @@ pub use messages::MessageCounts;
 pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, Slowest};
 pub use turns::{Done, TurnBegan};
 
-/// What was recorded of one stage.
+/// The record of one stage.
 ///
-/// Every call that was due is in exactly one count:
-/// `due = outcomes.total() + not_started + in flight`.
+/// Every call that was due is in exactly one count: `due = outcomes.total() + not_started + in flight`.
 ///
-/// The counts are what a line of `intervals.jsonl` has; some are left out where they are 0.
+/// The counts are the fields of a line of `intervals.jsonl`; some are left out where they are 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageRecord {
-    /// Arrivals whose time had come.
+    /// Calls that were due.
     pub due: u64,
-    /// Calls due and given up: the run ended before they were sent, or the generator came to them
-    /// after their deadline.
+    /// Calls that were due and abandoned: the run ended before they were sent, or the generator noticed them after
+    /// their deadline.
     pub not_started: u64,
-    /// `DEADLINE_EXCEEDED` calls that were not sent: the deadline passed while they waited for
-    /// a connection or a stream.
+    /// `DEADLINE_EXCEEDED` calls that were not sent: the deadline passed while they waited for a connection or a
+    /// stream.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expired_unsent: u64,
-    /// Open loop: calls that found every connection that was up at the most calls that it takes
-    /// at once, and waited.
+    /// Open loop: calls that waited because every open connection was at its limit of concurrent calls.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
-    /// Open loop: calls that found no connection up, and waited.
+    /// Open loop: calls that waited because no connection was open.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
-    /// Answers that came after the call's deadline; these calls are among the
-    /// `DEADLINE_EXCEEDED` ones.
+    /// Answers that arrived after the call's deadline; these calls are among the `DEADLINE_EXCEEDED` ones.
     pub late: u64,
-    /// Calls that ended, by how.
+    /// Calls that ended, by outcome.
     pub outcomes: Counts,
     /// Connections made with a full handshake (or without TLS).
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
     pub connections_resumed: u64,
-    /// Connections with a full handshake, where sessions are resumed, that are a worker's first, which
-    /// can't have had a ticket.
+    /// Full handshakes of a worker's first connection where sessions are resumed: there was no ticket yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_first: u64,
-    /// Connections of both kinds whose server asked for another `ClientHello` (HelloRetryRequest).
+    /// Connections of both kinds whose server asked for a second `ClientHello` (HelloRetryRequest).
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
-    /// Connections of both kinds that met a certificate that no earlier one had: a server's that was not
-    /// seen before in the run, or the client's, read again because it was replaced on disk.
+    /// Connections of both kinds with a new certificate: a server's that was not seen before in the run, or the
+    /// client's, reloaded because it was replaced on disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub certificates_replaced: u64,
-    /// Shared connections that were up and were lost; what replaces them is counted above.
+    /// Shared connections that were open and were lost; their replacements are counted above.
     #[serde(default)]
     pub connections_lost: u64,
-    /// Shared connections that came up, and that the peer ended before they carried a call.
+    /// Shared connections that the peer closed before they carried a call.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_unused: u64,
-    /// Attempts at a connection that failed, apart from calls.
+    /// Failed attempts to connect; they are not calls.
     pub connect_failures: Counts,
-    /// Counts by address, where the target has a name or several addresses; a worker's own counts
-    /// are in [`Interval::addresses`] until they are merged.
+    /// Counts by address, where the target has a name or several addresses; a worker's own counts are in
+    /// [`Interval::addresses`] until they are merged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
     /// The slowest calls, where requests carry trace ids.
     #[serde(default, skip_serializing_if = "Slowest::is_empty")]
     pub slowest: Slowest,
-    /// Bytes of the protocol's messages.
+    /// Payload bytes of requests.
     pub bytes_sent: u64,
-    /// The same of answers.
+    /// Payload bytes of answers.
     pub bytes_received: u64,
-    /// `None` until a message of a stream is counted.
+    /// Counts of messages; `None` until a message of a stream is counted.
     #[serde(flatten)]
     pub messages: Option<MessageCounts>,
     /// Time from the arrival to the end; calls that ended ok.
     #[serde(skip)]
     pub response: Times,
-    /// The least that `response` can have been, had the generator sent the call when it was due and read its answer when
-    /// it came; calls that ended ok, in loads whose workers know when bytes reached this host.
+    /// Lower bound of `response`, had the generator sent the call when it was due and read its answer when it arrived;
+    /// calls that ended ok, in loads whose workers know when bytes reached this host.
     #[serde(skip)]
     pub response_low: Times,
     /// Time from the actual send to the end; calls that ended ok.
@@ -110,26 +105,25 @@ pub struct StageRecord {
     /// Time from the arrival to the end; calls that did not end ok.
     #[serde(skip)]
     pub failed: Times,
-    /// Time from the arrival to the actual send (cold calls: to the beginning of the
-    /// connection); all calls.
+    /// Time from the arrival to the actual send (calls with a connection of their own: to the start of connecting);
+    /// all calls.
     #[serde(skip)]
     pub lag: Times,
-    /// Time from the arrival to its being noticed: the generator's own share of the lag.
+    /// Time from the arrival until the generator noticed it: its own share of the lag.
     #[serde(skip)]
     pub pacing: Times,
-    /// Times of every call that was in flight, or due, while the generator stood still or worked off
-    /// what that left behind: by how much, at most, that can have lengthened its times.
+    /// Upper bounds of the delay that a pause of the generator, or the backlog that the pause left, can have added to
+    /// each call that was in flight or due.
     #[serde(skip)]
     pub delayed: Times,
-    /// Times of the calls that the end of the run cut off, in flight or before: from the arrival to
-    /// there.
+    /// Times of calls that the end of the run cut off, in flight or unsent: from the arrival to the end of the run.
     #[serde(skip)]
     pub cut_off: Times,
-    /// What connections took, messages of streams, and what the protocol measures besides.
+    /// Times of connections, messages of streams, and measures that only some protocols have.
     #[serde(skip)]
     pub measures: Measures,
-    /// Times of calls that have one time each, in a closed loop nearly all: recorded once, and
-    /// merged into all those that they stand for.
+    /// Times of calls whose response time, service time and time to first byte are equal, in a closed loop nearly all:
+    /// recorded once, and merged into all three histograms.
     #[serde(skip)]
     pub one_times: Times,
 }
@@ -137,7 +131,7 @@ pub struct StageRecord {
 type Of = fn(&StageRecord) -> &Times;
 type OfMut = fn(&mut StageRecord) -> &mut Times;
 
-/// The times of calls, by the keys that they have in a line.
+/// The histograms of calls, by their keys in a line.
 pub(crate) const TIMES_BY_KEY: [(&str, Of, OfMut); 9] = [
     ("response_ns", |r| &r.response, |r| &mut r.response),
     (
@@ -154,7 +148,7 @@ pub(crate) const TIMES_BY_KEY: [(&str, Of, OfMut); 9] = [
     ("cut_off_ns", |r| &r.cut_off, |r| &mut r.cut_off),
 ];
 
-/// Left out, then.
+/// Returns whether serialisation leaves the number out.
 pub(crate) fn is_zero(n: &u64) -> bool {
     *n == 0
 }
@@ -167,7 +161,7 @@ impl StageRecord {
         self.times_of(s);
     }
 
-    /// A call that [has one time](Sample::has_one_time).
+    /// Counts a call that [has one time](Sample::has_one_time).
     #[inline]
     pub(crate) fn call_of_one_time(&mut self, s: &Sample) {
         self.count(s);
@@ -195,11 +189,10 @@ impl StageRecord {
         }
     }
 
-    /// A call with a connection of its own. The connection is counted when the call
-    /// got as far as its own send.
+    /// Counts a call with a connection of its own. The connection is counted if it was established.
     pub(crate) fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
         self.count(s);
-        // What the connection took is measured in its phases and is nobody's lag.
+        // The connection's setup is measured by its phases and is not lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
         self.times_of(s);
         if s.outcome.is_ok() || p.ready_ns > 0 {
@@ -232,34 +225,34 @@ impl StageRecord {
         self.measures.record(TimeMeasure::Connection, p.total_ns());
     }
 
-    /// Calls that ended ok.
+    /// Returns the calls that ended ok.
     pub fn ok(&self) -> u64 {
         self.outcomes.of(Outcome::Ok)
     }
 
-    /// Calls that ended, ok or not.
+    /// Returns the calls that ended, ok or not.
     pub fn ended(&self) -> u64 {
         self.outcomes.total()
     }
 
-    /// Calls that ended with an error.
+    /// Returns the calls that ended with an error.
     pub fn errors(&self) -> u64 {
         self.ended() - self.ok() - self.calls_cut_off()
     }
 
-    /// Calls that were sent, and given up because the run ended.
+    /// Returns the calls that were sent, and abandoned because the run ended.
     pub fn calls_cut_off(&self) -> u64 {
         let given_up = self.outcomes.iter().filter(|(o, _)| o.is_given_up());
         given_up.map(|(_, n)| n).sum()
     }
 
-    /// Calls that were given up because the run ended, or because the generator came to them
-    /// too late: nothing that the target did.
+    /// Returns the calls that were abandoned because the run ended or the generator noticed them too late: not the
+    /// target's fault.
     pub fn given_up(&self) -> u64 {
         self.not_started + self.calls_cut_off()
     }
 
-    /// Add the counts of `other`.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &StageRecord) {
         self.due += other.due;
         self.not_started += other.not_started;
@@ -306,7 +299,7 @@ impl StageRecord {
         }
     }
 
-    /// Forget everything, keep the memory.
+    /// Resets the record and keeps its memory.
     pub fn clear(&mut self) {
         let mut kept = StageRecord {
             one_times: std::mem::take(&mut self.one_times),
@@ -323,7 +316,7 @@ impl StageRecord {
         *self = kept;
     }
 
-    /// Nothing was recorded.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.due == 0
             && self.not_started == 0
@@ -342,67 +335,66 @@ impl StageRecord {
     }
 }
 
-/// One call as the run directory keeps it, when every call was asked for. As JSON, it is a line
-/// of `requests.jsonl.zst`.
+/// The record of one call, where every call is recorded. As JSON, it is a line of `requests.jsonl.zst`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestRecord {
-    /// The times at which it was due, sent and ended, and how it ended.
+    /// When the call was due, sent and ended, and its outcome.
     #[serde(flatten)]
     pub sample: Sample,
     /// The phases of the call's own connection; `None` where connections are shared.
     #[serde(flatten)]
     pub phases: Option<ConnectPhases>,
-    /// What the protocol measures of a call besides.
+    /// Measures that only some protocols have.
     #[serde(flatten, deserialize_with = "measured")]
     pub measures: Option<Box<CallMeasures>>,
 }
 
-/// What was measured; of most calls nothing.
+/// Deserialises the measures; most calls have none.
 fn measured<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Box<CallMeasures>>, D::Error> {
     let measures = CallMeasures::deserialize(from)?;
     Ok((measures != CallMeasures::default()).then(|| Box::new(measures)))
 }
 
 impl RequestRecord {
-    /// The record as a line of `requests.jsonl.zst`, without the line's end.
+    /// Formats the record as a line of `requests.jsonl.zst`, without line feed.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("the line's keys are strings")
     }
 
-    /// Read such a line. The error gives the reason.
+    /// Parses such a line. The error gives the reason.
     ///
     /// # Errors
-    /// Where the text is no such line.
+    /// Where the text is not such a line.
     pub fn from_line(text: &str) -> Result<RequestRecord, String> {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }
 }
 
-/// What one worker, or several merged, recorded in one stretch of time.
+/// What one worker, or several merged, recorded in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Records by the plan's stages; `None` where nothing was recorded.
+    /// Records by the number of the plan's stage; `None` where nothing was recorded.
     pub stages: Vec<Option<Box<StageRecord>>>,
-    /// Texts of failures: the first few distinct ones of an outcome.
+    /// Texts of failures: the first few distinct ones of each outcome.
     pub details: Vec<Detail>,
-    /// One record a call, where asked for.
+    /// One record a call, where calls are recorded.
     pub requests: Vec<RequestRecord>,
-    /// A worker's own counts, by the number of the address.
+    /// A worker's own counts, indexed by the number of the address.
     pub addresses: Vec<AddressTally>,
-    /// A worker's answers whose tokens are to be counted, with their stages.
+    /// A worker's answers whose tokens are still to be counted, with their stages.
     pub texts: Vec<(u8, String)>,
-    /// One a turn, where the plan's load takes turns and CPU clocks are read.
+    /// One entry for each batch, where the load runs in batches and CPU clocks are read.
     pub turns: Vec<TurnBegan>,
 }
 
-/// Apart, so that looking a record up is compiled into what records a call.
+/// A separate function, so that looking a record up is inlined into the recording of a call.
 #[cold]
 fn made() -> Box<StageRecord> {
     Box::default()
 }
 
 impl Interval {
-    /// The record of `stage`, made if it isn't there.
+    /// Returns the record of `stage`, creating it if needed.
     #[inline]
     pub fn stage_mut(&mut self, stage: u8) -> &mut StageRecord {
         let index = usize::from(stage);
@@ -412,14 +404,14 @@ impl Interval {
         self.stages[index].get_or_insert_with(made)
     }
 
-    /// The stages in which something was recorded.
+    /// Returns the stages in which something was recorded.
     pub fn recorded(&self) -> impl Iterator<Item = (u8, &StageRecord)> {
         (0u8..=u8::MAX)
             .zip(&self.stages)
             .filter_map(|(i, s)| s.as_deref().filter(|s| !s.is_empty()).map(|s| (i, s)))
     }
 
-    /// Add what `other` recorded.
+    /// Adds the records of `other`.
     pub fn merge(&mut self, other: &Interval) {
         for (stage, theirs) in other.recorded() {
             self.stage_mut(stage).merge(theirs);
@@ -438,7 +430,7 @@ impl Interval {
         }
     }
 
-    /// Forget everything, keep the memory.
+    /// Resets the interval and keeps its memory.
     pub fn clear(&mut self) {
         self.stages
             .iter_mut()
@@ -451,7 +443,7 @@ impl Interval {
         self.addresses.iter_mut().for_each(AddressTally::clear);
     }
 
-    /// Nothing was recorded.
+    /// Returns whether nothing was recorded.
     pub fn is_empty(&self) -> bool {
         self.recorded().next().is_none()
             && self.details.is_empty()

@@ -1,8 +1,8 @@
-//! The recorder: where a worker puts what it measured.
+//! The recorder, in which a worker records its measurements.
 //!
-//! One a worker, never shared, so recording is a few additions without lock or
-//! allocation (memory for a stage is taken at its first record). Once an interval the
-//! worker swaps out what was recorded with [`Recorder::take`] and hands it over.
+//! Each worker has its own, so recording is a few additions without locks or allocation (a stage's memory is allocated
+//! at its first record). Once an interval the worker swaps the records out with [`Recorder::take`] and hands them
+//! over.
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
@@ -12,21 +12,21 @@ use crate::record::{
 use crate::template::TraceIds;
 use crate::{ConnectPhases, Outcome, Sample, Time};
 
-/// What carried the request of a call.
+/// The connection and trace number of a call's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Carried {
-    /// The worker's number of the connection; `None`: it is gone.
+    /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
-    /// The number that the request's trace ids are made of.
+    /// The number from which the request's trace ids are generated.
     pub traced_as: u64,
 }
 
-/// Calls whose requests have trace ids.
+/// Settings of calls whose requests have trace ids.
 #[derive(Clone, Copy, Debug)]
 struct Traces {
     ids: TraceIds,
     worker: u32,
-    /// The run's start.
+    /// The start of the run.
     start: Time,
 }
 
@@ -35,19 +35,19 @@ struct Traces {
 pub struct Recorder {
     current: Interval,
     stages: usize,
-    /// More is kept of calls than is added up: of each, or of the slowest.
+    /// Whether individual calls are examined: each one is recorded, or the slowest are kept.
     looks_at_calls: bool,
     keep_requests: bool,
-    /// The slowest calls are kept; `None`: they are not.
+    /// Set if the slowest calls are kept.
     traces: Option<Traces>,
-    /// Texts handed out already, so that each leaves the worker once a run.
+    /// Texts handed over before, so that each leaves the worker only once in a run.
     known_details: Vec<Detail>,
-    /// What was handed out already: calls that ended well, and bytes received.
+    /// Totals handed over before: calls that ended ok, and bytes received.
     taken: (u64, u64),
 }
 
 impl Recorder {
-    /// A recorder for a plan of so many stages.
+    /// Creates a recorder for a plan with this many stages.
     pub fn new(stages: usize) -> Recorder {
         let mut current = Interval::default();
         current.stages.resize(stages, None);
@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps one record a call as well, or does not.
+    /// Sets whether one record a call is kept as well.
     #[must_use]
     pub fn keeping_requests(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
@@ -70,19 +70,18 @@ impl Recorder {
         self
     }
 
-    /// Keeps the slowest calls as well, whose requests have these ids: of this `worker`, in a run that began at
-    /// `start`.
+    /// Keeps the slowest calls as well, with these trace ids, of `worker`, in a run that started at `start`.
     pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
         self.traces = Some(Traces { ids, worker, start });
         self.looks_at_calls = true;
     }
 
-    /// A call that was not sent has ended.
+    /// Records the end of a call that was not sent.
     pub fn call(&mut self, s: &Sample) {
         self.sent_call(s, None);
     }
 
-    /// A call over a connection that outlives it has ended.
+    /// Records the end of a call on a connection that outlives it.
     #[inline]
     pub fn sent_call(&mut self, s: &Sample, carried: Option<Carried>) {
         let record = self.current.stage_mut(s.stage);
@@ -97,8 +96,8 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::sent_call`], with what the protocol measured of the call besides. It is
-    /// kept with the call, and not added to the stage's counts and times.
+    /// Like [`Recorder::sent_call`], with the protocol's measures of the call. They are stored with the call and not
+    /// added to the stage's totals.
     pub fn measured_call(
         &mut self,
         s: &Sample,
@@ -113,7 +112,7 @@ impl Recorder {
         }
     }
 
-    /// Keeps a call that is one of the slowest.
+    /// Keeps the call if it is one of the slowest.
     fn look(&mut self, s: &Sample, carried: Option<Carried>) {
         let (Some(traces), Some(carried)) = (self.traces, carried) else {
             return;
@@ -147,9 +146,9 @@ impl Recorder {
         }
     }
 
-    /// A call that had its own connection has ended: counts the call and, where it came
-    /// up, the connection. The call's `sent` is the moment after the connection's phases.
-    /// `carried`: `None` where it was not sent.
+    /// Records the end of a call with a connection of its own: counts the call and, if it was established, the
+    /// connection. The call's `sent` is the end of the connection's phases. `carried`: `None` where the call was not
+    /// sent.
     pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases, carried: Option<Carried>) {
         self.current.stage_mut(s.stage).cold_call(s, p);
         if self.looks_at_calls {
@@ -158,7 +157,7 @@ impl Recorder {
         }
     }
 
-    /// Calls that have ended well, and bytes received, of the whole run.
+    /// Returns the calls that ended ok and the bytes received, in the whole run.
     pub fn so_far(&self) -> (u64, u64) {
         let recorded = self.current.recorded();
         recorded.fold(self.taken, |(ok, bytes), (_, stage)| {
@@ -166,23 +165,23 @@ impl Recorder {
         })
     }
 
-    /// A turn of the load begins.
+    /// Records the start of a batch.
     pub fn turn_began(&mut self, turn: TurnBegan) {
         self.current.turns.push(turn);
     }
 
-    /// What is recorded of a stage, to count one more of something.
+    /// Returns the record of a stage, for counting directly.
     #[inline]
     pub fn stage(&mut self, stage: u8) -> &mut StageRecord {
         self.current.stage_mut(stage)
     }
 
-    /// A connection that several calls will use has come up.
+    /// Records that a shared connection was established.
     pub fn connection(&mut self, stage: u8, p: &ConnectPhases) {
         self.current.stage_mut(stage).connection(p);
     }
 
-    /// The number to count at `address` with; the same for the same address.
+    /// Returns the number by which `address` is counted; always the same for the same address.
     pub fn address(&mut self, address: &str) -> u32 {
         let tallies = &mut self.current.addresses;
         let number = tallies.iter().position(|tally| *tally.address == *address);
@@ -199,8 +198,7 @@ impl Recorder {
         tally.stages.get_mut(usize::from(stage))
     }
 
-    /// A call ended on a connection to the address; nothing is counted at an address without
-    /// a number.
+    /// Counts the end of a call on a connection to the address; an address without a number is ignored.
     #[inline]
     pub fn call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
         if let Some(counts) = self.at(address, stage) {
@@ -209,40 +207,41 @@ impl Recorder {
         }
     }
 
-    /// A connection to the address came up.
+    /// Counts an established connection to the address.
     pub fn connection_at(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.at(address, stage) {
             counts.connections += 1;
         }
     }
 
-    /// A connection to the address could not be made, or not before one to another.
+    /// Counts a connection to the address that failed, or that lost the race against another address.
     pub fn connect_failure_at(&mut self, address: u32, stage: u8) {
         if let Some(counts) = self.at(address, stage) {
             counts.connect_failures += 1;
         }
     }
 
-    /// The generator stood still while `n` calls were under way or due, which can have lengthened
-    /// their times by `ns` nanoseconds at most.
+    /// Records that the generator paused while `n` calls were in flight or due, which can have lengthened their times
+    /// by at most `ns` nanoseconds.
     pub fn delayed(&mut self, stage: u8, ns: u64, n: u64) {
         self.current.stage_mut(stage).delayed.record_n(ns, n);
     }
 
-    /// A call that ended ok had taken `ns` nanoseconds at least, not counting what the generator can have added.
+    /// Records the lower bound `ns` of the response time of a call that ended ok, without what the generator can have
+    /// added.
     #[inline]
     pub fn response_low(&mut self, stage: u8, ns: u64) {
         self.current.stage_mut(stage).response_low.record(ns);
     }
 
-    /// The run ended with a call that had been due for `ns` nanoseconds and was not sent.
+    /// Records that the run ended with an unsent call that had been due for `ns` nanoseconds.
     pub fn cut_off(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.not_started += 1;
         record.cut_off.record(ns);
     }
 
-    /// A call's first message from the server came `ns` nanoseconds after the call's send.
+    /// Records that a call's first message from the server arrived `ns` nanoseconds after the call's send.
     #[inline]
     pub fn first_message(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
@@ -250,7 +249,7 @@ impl Recorder {
         record.measures.record(TimeMeasure::FirstMessage, ns);
     }
 
-    /// A message from the server came `ns` nanoseconds after the one before it.
+    /// Records that a message from the server arrived `ns` nanoseconds after the previous one.
     #[inline]
     pub fn inter_message(&mut self, stage: u8, ns: u64) {
         let record = self.current.stage_mut(stage);
@@ -258,7 +257,7 @@ impl Recorder {
         record.measures.record(TimeMeasure::InterMessage, ns);
     }
 
-    /// `n` messages were sent on a call that has ended.
+    /// Counts `n` messages that were sent on a call that has ended.
     pub fn messages_sent(&mut self, stage: u8, n: u64) {
         if n > 0 {
             let record = self.current.stage_mut(stage);
@@ -266,25 +265,25 @@ impl Recorder {
         }
     }
 
-    /// An answer whose tokens are to be counted.
+    /// Stores an answer whose tokens are to be counted.
     pub fn text(&mut self, stage: u8, text: String) {
         self.current.texts.push((stage, text));
     }
 
-    /// Counts what the protocol counts besides its calls.
+    /// Adds to a counter that only some protocols have.
     #[inline]
     pub fn count(&mut self, stage: u8, count: Count, n: u64) {
         self.current.stage_mut(stage).measures.add(count, n);
     }
 
-    /// Records a time, in nanoseconds, that the protocol measures besides its calls.
+    /// Records a time, in nanoseconds, that only some protocols have.
     #[inline]
     pub fn time(&mut self, stage: u8, measure: TimeMeasure, ns: u64) {
         let record = self.current.stage_mut(stage);
         record.measures.record(measure, ns);
     }
 
-    /// The text of a failure. The first few distinct texts of an outcome are kept.
+    /// Records the text of a failure. The first few distinct texts of each outcome are kept.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         let enough = |detail: &&Detail| detail.code == outcome;
         if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME
@@ -294,9 +293,9 @@ impl Recorder {
         }
     }
 
-    /// What was recorded since the last take, to be merged into what has room for all: until
-    /// then the times of calls that have but one are in one place. `spare` is an emptied
-    /// interval (see [`Interval::clear`]) whose memory is used for what comes.
+    /// Returns what was recorded since the last take. It has to be merged into another interval: until then, times
+    /// that are equal for several histograms are stored once. `spare` is an emptied interval (see [`Interval::clear`])
+    /// whose memory is reused.
     pub fn take(&mut self, spare: Option<Interval>) -> Interval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
@@ -304,7 +303,7 @@ impl Recorder {
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }
-        // The numbers of addresses stay as they are.
+        // The numbers of addresses stay valid.
         for tally in &self.current.addresses[next.addresses.len()..] {
             let tally = AddressTally::new(tally.address.clone(), self.stages);
             next.addresses.push(tally);

@@ -1,9 +1,9 @@
-//! Arrivals that were recorded: the times of a log or trace, and what each of its lines says.
+//! Recorded arrivals: the times of a log or trace, and the contents of its lines.
 //!
-//! A file is read once, before the load, line by line ([`reading`]). What is kept of it lies in spools ([`spool`]), from
-//! which workers read parts: their times when they are due, and their values when a call has them. So a file may be
-//! larger than the memory, and all problems with it are known before the first call. Its invariant: times never fall,
-//! and the n-th time belongs to the n-th row.
+//! A file is read once, before the load, line by line ([`reading`]). The data is kept in spools ([`spool`]), from
+//! which workers read parts: times when calls become due, and values when a call needs them. So a file may be larger
+//! than the memory, and all problems with it are known before the first call. Invariant: times never decrease, and the
+//! n-th time belongs to the n-th row.
 
 mod access;
 mod lines;
@@ -25,43 +25,43 @@ use spool::Spool;
 use crate::named::named;
 
 named! {
-    /// How a file of arrivals is written.
+    /// The format of a file of arrivals.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RecordingFormat by name {
-        /// A time a line.
+        /// One time a line.
         Times "times",
-        /// A line of names, and then values with commas between them; one column is a time.
+        /// CSV with a header line; one column is a time.
         Csv "csv",
-        /// A JSON object a line; one key is a time.
+        /// One JSON object a line; one key is a time.
         JsonLines "jsonl",
         /// The access log of nginx or Apache (common or combined), HAProxy, Envoy or an AWS load balancer.
         Access "access",
     }
 }
 
-/// Times that are read at once.
+/// Times that are read in one piece.
 const TIMES_PER_CHUNK: usize = 256;
-/// Rows that are read at once.
+/// Rows that are read in one piece.
 const ROWS_PER_BLOCK: u64 = 64;
 
-/// What is asked of a file of arrivals.
+/// The settings by which a file of arrivals is read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordingRequest {
-    /// The file.
+    /// The path of the file.
     pub file: PathBuf,
-    /// `None`: found by looking.
+    /// The format; `None`: it is detected.
     pub format: Option<RecordingFormat>,
-    /// The column that holds times; `None`: one with a usual name.
+    /// The column of times; `None`: one with a usual name.
     pub time_column: Option<String>,
-    /// So much faster than it was recorded.
+    /// The factor by which the replay is faster than the recording.
     pub speed: f64,
-    /// The part of it that is replayed; `None`: all.
+    /// The part of the recorded time that is replayed; `None`: all of it.
     pub window: Option<Window>,
-    /// What lines have to be.
+    /// Conditions that lines must meet.
     pub filters: Vec<Filter>,
-    /// The share of clients, or of lines where no column names a client, that is replayed; `None`: all.
+    /// The share of clients, or of lines if no column names a client, that is replayed; `None`: all.
     pub sample: Option<f64>,
-    /// What the sample is drawn by.
+    /// The seed of the sample.
     pub seed: u64,
 }
 
@@ -83,20 +83,20 @@ struct Inner {
     /// CRC-32 of times and rows.
     checksum: u32,
     left_out: LeftOut,
-    /// A spool could not be read any more.
+    /// Whether a spool can no longer be read.
     is_lost: AtomicBool,
 }
 
 /// Lines that are not replayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Lines that could not be read.
+    /// Lines that could not be parsed.
     pub unreadable: u64,
-    /// The first of them: number from 1, and why.
+    /// The first of these: line number from 1, and the reason.
     pub first_unreadable: Vec<(u64, &'static str)>,
-    /// Lines that the filters, the sample or the window leave out.
+    /// Lines excluded by filters, sample or window.
     pub not_wanted: u64,
-    /// Lines that were written after a later one, and were sorted.
+    /// Lines that were older than an earlier line and had to be sorted.
     pub sorted: u64,
 }
 
@@ -111,7 +111,7 @@ impl fmt::Debug for Recording {
 }
 
 impl PartialEq for Recording {
-    /// The same times and rows.
+    /// Equal if times and rows are.
     fn eq(&self, other: &Recording) -> bool {
         let known = |r: &Recording| (r.inner.count, r.inner.end, r.inner.checksum);
         known(self) == known(other)
@@ -119,42 +119,42 @@ impl PartialEq for Recording {
 }
 
 impl Recording {
-    /// Its path, as it was named.
+    /// Returns the path as it was typed.
     pub fn file(&self) -> &str {
         &self.inner.file
     }
 
-    /// How it is written.
+    /// Returns the format.
     pub fn format(&self) -> RecordingFormat {
         self.inner.format
     }
 
-    /// How many arrivals it has; at least one.
+    /// Returns the number of arrivals; at least one.
     pub fn count(&self) -> u64 {
         self.inner.count
     }
 
-    /// Nanoseconds from the load's start to the end of the recorded time; more than the time of the last arrival.
+    /// Returns the nanoseconds from the load's start to the end of the recorded time, which is after the last arrival.
     pub fn end(&self) -> u64 {
         self.inner.end
     }
 
-    /// CRC-32 of its times and rows, in hexadecimal digits.
+    /// Returns the CRC-32 of times and rows, in hexadecimal digits.
     pub fn checksum(&self) -> String {
         format!("{:08x}", self.inner.checksum)
     }
 
-    /// What was read of its lines besides their times; `None`: nothing.
+    /// Returns the rows, which hold the lines' other columns; `None`: there are none.
     pub fn rows(&self) -> Option<&Arc<RecordedRows>> {
         self.inner.rows.as_ref()
     }
 
-    /// Lines that are not replayed.
+    /// Returns the counts of lines that are not replayed.
     pub fn left_out(&self) -> &LeftOut {
         &self.inner.left_out
     }
 
-    /// What a reader of the run has to know of the file, a sentence each.
+    /// Returns notes about the file for readers of the run, one sentence each.
     pub fn notes(&self) -> Vec<String> {
         let left_out = self.left_out();
         let mut notes = vec![format!(
@@ -197,7 +197,7 @@ impl Recording {
         notes
     }
 
-    /// Why arrivals or rows are missing, if the temporary file that holds them could not be read any more.
+    /// Returns why arrivals or rows are missing, if the temporary file that holds them can no longer be read.
     pub fn lost(&self) -> Option<String> {
         let inner = &self.inner;
         let rows = inner.rows.as_ref();
@@ -211,7 +211,7 @@ impl Recording {
         })
     }
 
-    /// Reads arrivals from the first on.
+    /// Returns a cursor at the first arrival.
     pub(crate) fn cursor(&self) -> Cursor {
         Cursor {
             recording: self.clone(),
@@ -221,17 +221,17 @@ impl Recording {
     }
 }
 
-/// A place among recorded times, with those that follow.
+/// A position among recorded times, with a buffer of the following ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor {
     recording: Recording,
-    /// The number of the first one in `times`.
+    /// The number of the first time in `times`.
     first: u64,
     times: Vec<u64>,
 }
 
 impl Cursor {
-    /// When arrival `number` is due, in nanoseconds since the load's start; `None` behind the last.
+    /// Returns when arrival `number` is due, in nanoseconds since the load's start; `None` after the last.
     #[inline]
     pub(crate) fn time(&mut self, number: u64) -> Option<u64> {
         let place = number.wrapping_sub(self.first);
@@ -263,22 +263,22 @@ impl Cursor {
     }
 }
 
-/// What lines say, by columns.
+/// The values of lines, by column.
 pub struct RecordedRows {
-    /// Sets them apart from those of other files.
+    /// Distinguishes the rows from those of other files.
     id: u64,
     file: String,
     names: Vec<String>,
     /// The first line that lacks each column.
     lacking: Vec<Option<u64>>,
-    /// The least and the most bytes of a value, of each column.
+    /// The minimum and maximum length of a value of each column, in bytes.
     bounds: Vec<(usize, usize)>,
     count: u64,
-    /// Values, each behind its length in four bytes, little-endian.
+    /// Values, each after its length in four bytes, little-endian.
     values: Spool,
-    /// Offsets at which blocks of rows begin, and the end of the last block.
+    /// Offsets at which blocks of rows start, and the end of the last block.
     blocks: Vec<u64>,
-    /// The spool could not be read any more.
+    /// Whether the spool can no longer be read.
     is_lost: AtomicBool,
 }
 
@@ -288,13 +288,13 @@ impl fmt::Debug for RecordedRows {
     }
 }
 
-/// The block of rows that a thread has read last.
+/// The block of rows that a thread read last.
 #[derive(Default)]
 struct Block {
-    /// [`RecordedRows::id`], of which none is 0, and the number of the block.
+    /// The [`RecordedRows::id`] (never 0) and the number of the block.
     of: (u64, u64),
     bytes: Vec<u8>,
-    /// Offsets at which values begin and end, row by row.
+    /// Start and end offsets of the values, row by row.
     places: Vec<(u32, u32)>,
 }
 
@@ -308,32 +308,32 @@ impl RecordedRows {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// The file's path, as it was named.
+    /// Returns the file's path as it was typed.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The columns' names, in order.
+    /// Returns the names of the columns, in order.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// How many rows there are; at least one.
+    /// Returns the number of rows; at least one.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first line that lacks a column, by the column's place.
+    /// Returns the first line that lacks a column, by the column's position.
     pub fn lacking(&self, column: usize) -> Option<u64> {
         self.lacking.get(column).copied().flatten()
     }
 
-    /// Bytes of a value, at least and at most.
+    /// Returns the minimum and maximum length of a value, in bytes.
     pub fn bounds(&self, column: usize) -> (usize, usize) {
         self.bounds[column]
     }
 
-    /// Does `work` with a row's value. Rows are numbered from 0. A value that can't be read any more is empty.
+    /// Calls `work` with the value of a row, numbered from 0. A value that can no longer be read is empty.
     pub fn with<T>(&self, row: u64, column: usize, work: impl FnOnce(&str) -> T) -> T {
         BLOCK.with_borrow_mut(|block| {
             let number = row / ROWS_PER_BLOCK;

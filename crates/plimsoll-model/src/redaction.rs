@@ -1,17 +1,16 @@
-//! Secrets in text that people see: what a URL holds before its host and in its query, and the header fields
-//! that a plan spells out.
+//! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
 //!
-//! Messages get stars in their place ([`masked`], [`masked_plan`]). A saved plan, which is to run again, gets the
-//! name of a variable of the environment ([`with_variables`]), and so does the target in reports.
+//! In messages they are replaced by stars ([`masked`], [`masked_plan`]). In a saved plan, which must run again, and in
+//! a report's target they are replaced by the name of an environment variable ([`with_variables`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What the variables of a URL's query begin with.
+/// Prefix of the variables for a URL's query.
 pub const QUERY_VARIABLE: &str = "PLIMSOLL_QUERY_";
 
-/// Words of the names of query parameters whose values are secret.
+/// Words in the names of query parameters with secret values.
 const SECRET_WORDS: [&str; 17] = [
     "accesskey",
     "apikey",
@@ -32,7 +31,7 @@ const SECRET_WORDS: [&str; 17] = [
     "token",
 ];
 
-/// Words that make a metadata name look secret.
+/// Words in metadata names with secret values.
 const FIELD_WORDS: [&str; 11] = [
     "auth",
     "token",
@@ -47,23 +46,23 @@ const FIELD_WORDS: [&str; 11] = [
     "signature",
 ];
 
-/// Whether the value of a metadata entry of this name is kept out of the run directory.
+/// Returns whether the value of a metadata entry of this name must not be written to the run directory.
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     FIELD_WORDS.iter().any(|word| name.contains(word))
 }
 
-/// Tables of a plan that hold header fields.
+/// Tables of a plan that contain header fields.
 const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
-/// Returns `text` with a star for each byte of a secret in a URL. Its length stays as it is.
+/// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
 pub fn masked(text: &str) -> Cow<'_, str> {
     let mut secrets = users(text);
     secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
     starred(text, secrets)
 }
 
-/// Returns the text of a plan as [`masked`] does, and with stars for header fields whose names are those of secrets.
+/// Returns the text of a plan like [`masked`], with stars for the values of secret header fields as well.
 pub fn masked_plan(text: &str) -> Cow<'_, str> {
     let mut secrets = users(text);
     secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
@@ -71,7 +70,7 @@ pub fn masked_plan(text: &str) -> Cow<'_, str> {
     starred(text, secrets)
 }
 
-/// Returns a URL, or its path and query, with variables of the environment for the secrets of its query.
+/// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
 pub fn with_variables(url: &str) -> String {
     let mut text = url.to_owned();
     for (variable, value) in typed(url).into_iter().rev() {
@@ -86,7 +85,7 @@ pub fn query_secrets(url: &str) -> Vec<(String, String)> {
     typed(url).into_iter().map(with_value).collect()
 }
 
-/// Returns a URL's path and query with the values of the variables that its secrets name (`api_key=$NAME`).
+/// Returns a URL's path and query with the values of the variables in it (`api_key=$NAME`).
 ///
 /// # Errors
 /// A variable that is not set.
@@ -106,7 +105,7 @@ pub fn from_variables(
     Ok(text)
 }
 
-/// The secrets of a URL's query that were typed, and the variable that stands for each.
+/// Returns the literal secrets in a URL's query, each with the variable that replaces it.
 fn typed(url: &str) -> Vec<(String, Range<usize>)> {
     let mut taken = BTreeSet::new();
     let mut all = Vec::new();
@@ -134,7 +133,7 @@ fn typed(url: &str) -> Vec<(String, Range<usize>)> {
     all
 }
 
-/// The parameters of one URL, which begin after its first `?`.
+/// Returns the parameters of one URL, which follow its first `?`.
 fn parameters_of_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
     let mut all = parameters(url);
@@ -142,7 +141,7 @@ fn parameters_of_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     all
 }
 
-/// `NAME` of `$NAME`.
+/// Returns `NAME` for `$NAME`.
 fn variable_name(value: &str) -> Option<&str> {
     let name = value.strip_prefix('$')?;
     let is_part = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
@@ -161,12 +160,12 @@ fn starred(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
     Cow::Owned(masked)
 }
 
-/// Whether a URL in running text ends before this byte.
+/// Returns whether a URL in running text ends before this byte.
 fn ends_url(byte: u8) -> bool {
     byte.is_ascii_whitespace() || b"\"'`<>".contains(&byte)
 }
 
-/// What stands before the hosts of the URLs in `text`: a user, a password, or both.
+/// Returns the user information before the hosts of the URLs in `text`: a user, a password, or both.
 fn users(text: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     for (at, scheme_end) in text.match_indices("://") {
@@ -176,7 +175,7 @@ fn users(text: &str) -> Vec<Range<usize>> {
         let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
         let end = match authority.rfind('@') {
             Some(end) => Some(end),
-            // A password with a slash ends the authority too early; what follows a colon is no port then.
+            // A slash in a password ends the authority too early; the text after a colon is then not a port.
             None => {
                 let after = authority.rsplit_once(':').map(|(_, after)| after);
                 let is_port = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -190,7 +189,7 @@ fn users(text: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// The query parameters in `text` whose names are those of secrets: the places of name and value.
+/// Returns the query parameters in `text` with secret names: the ranges of name and value.
 fn parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
@@ -206,7 +205,7 @@ fn parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
         let ends = |b: &u8| ends_url(*b) || b"&#".contains(b);
         let length = bytes[value..].iter().take_while(|b| !ends(b)).count();
         let value = value..value + length;
-        // A field is filled in from rows or the call's number, so it is no secret that was typed.
+        // A template field is filled from rows or the call's number, so it is not a literal secret.
         if !value.is_empty() && !text[value.clone()].starts_with("{{") {
             all.push((name, value));
         }
@@ -214,7 +213,7 @@ fn parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     all
 }
 
-/// Whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` is that of a secret.
+/// Returns whether one of the words of `api_key`, `apiKey` or `X-Amz-Signature` indicates a secret.
 fn is_secret_parameter(name: &str) -> bool {
     let mut words = String::new();
     let mut last = ' ';
@@ -232,8 +231,8 @@ fn is_secret_parameter(name: &str) -> bool {
     words.split(' ').any(|word| SECRET_WORDS.contains(&word))
 }
 
-/// The values of header fields in a plan's text whose names are those of secrets. It may be wrong TOML, so lines
-/// are looked at one by one.
+/// Returns the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line
+/// is examined separately.
 fn fields(plan: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut in_fields = false;
@@ -273,7 +272,7 @@ fn fields(plan: &str) -> Vec<Range<usize>> {
     all
 }
 
-/// Whether a line of a plan sets header fields in place: `headers = { … }`, `headers.authorization = …`.
+/// Returns whether a line of a plan sets header fields inline: `headers = { … }`, `headers.authorization = …`.
 fn has_field_table(line: &str) -> bool {
     let key = line.split('=').next().unwrap_or_default();
     key.split('.')

@@ -1,9 +1,8 @@
 //! The run directory: everything that was measured, as data.
 //!
-//! `docs/run-format.md` is its contract. [`RunWriter`] writes one while the run goes on,
-//! so that a killed run keeps all but its last interval; [`Run::load`] reads it back.
-//! Every figure is a pure function of the intervals' records ([`summary`]), so a run
-//! that is read shows what the run that was written showed. No clock is read here.
+//! `docs/run-format.md` is its contract. [`RunWriter`] writes one while the run goes on, so that a killed run loses at
+//! most its last interval; [`Run::load`] reads it back. Every figure is a pure function of the intervals' records
+//! ([`summary`]), so a run that is read shows the same figures as the run that was written. No clock is read here.
 
 mod checked;
 mod count_check;
@@ -49,7 +48,7 @@ pub use times::{InstrumentSummary, TimesSummary};
 pub use writer::{MANY_CONNECTIONS, RunWriter};
 
 pub use crate::document::{RunError, SCHEMA_VERSION};
-/// A time of day, UTC.
+/// A point in time, UTC.
 pub use jiff::Timestamp;
 
 use serde::{Deserialize, Serialize};
@@ -57,19 +56,19 @@ use serde::{Deserialize, Serialize};
 use crate::named::named;
 
 named! {
-    /// How a run stands.
+    /// The state of a run.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum State by name {
-        /// Still going on, or killed.
+        /// The run is still going on, or was killed.
         Running "running",
-        /// Ran to its end.
+        /// The run reached its end.
         Complete "complete",
-        /// Killed, or the disk filled up: what was written is there, the rest is not.
+        /// The run was killed or the disk filled up: the directory holds what was written before.
         Partial "partial",
-        /// Stopped before its end, everything written.
+        /// The run was stopped before its end, with everything written.
         Aborted "aborted",
-        /// Ran to its end, but its figures don't describe the target: see the health.
+        /// The run reached its end, but its figures don't describe the target: see the health.
         Invalid "invalid",
     }
 }
@@ -80,12 +79,12 @@ pub mod file {
     pub const PLAN: &str = "plan.toml";
     /// The state of the run, its machine, and its figures.
     pub const RUN: &str = "run.json";
-    /// A line a second, with histograms.
+    /// One line a second, with histograms.
     pub const INTERVALS: &str = "intervals.jsonl";
-    /// A line a call, where calls are kept.
+    /// One line a call, where calls are recorded.
     pub const REQUESTS: &str = "requests.jsonl.zst";
-    /// The page for people.
+    /// The report page.
     pub const REPORT: &str = "report.html";
-    /// The messages of the run.
+    /// The log messages of the run.
     pub const LOG: &str = "log.txt";
 }

@@ -1,17 +1,16 @@
 //! When each call is due: a pure function of the plan's load and its seed.
 //!
-//! The schedule is the only issuer of arrival times. It knows nothing of the target, of
-//! clocks or of workers, so a late system can't slow it down. Its invariant: for every
-//! `n`, the shares `share(0, n) … share(n - 1, n)` together are exactly `share(0, 1)`, so
-//! a run spread over workers or machines sends what one worker alone would have sent.
-//! The worker loop calls it, and the recorder asks it where a stage begins.
+//! The schedule is the only source of arrival times. It knows nothing about the target, clocks or workers, so a slow
+//! system can't slow it down. Invariant: for every `n`, the shares `share(0, n) … share(n - 1, n)` together are
+//! exactly `share(0, 1)`, so a run that is split over workers or machines sends what a single worker would have sent.
+//! The worker loop iterates over it, and the recorder asks it where a stage begins.
 //!
-//! Evenly spaced arrivals are computed from their number, never by adding gaps, so there
-//! is no drift. Each stage begins anew: its first arrival is at its start. A ramp is the
-//! inverse of the rate's integral. A Poisson process is one unit-rate sequence of
-//! exponential gaps, stretched by the same integral, and so are gaps of a gamma distribution.
+//! Evenly spaced arrivals are computed from their number, never by adding gaps, so there is no drift. Each stage
+//! starts afresh, with an arrival at its start. A ramp uses the inverse of the rate's integral. A Poisson process is
+//! one unit-rate sequence of exponential gaps, stretched by the same integral; gaps of a gamma distribution are
+//! treated alike.
 //!
-//! Several loads may share one schedule in [`turns`]: together they send what one would.
+//! Several loads may share one schedule in batches ([`turns`]): together they send what one load would.
 
 use std::sync::Arc;
 
@@ -28,10 +27,10 @@ use gaps::Gaps;
 use recorded::{Replay, Replayed};
 use turns::Deal;
 
-/// One call that is due.
+/// One call and when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Its place in the load's whole schedule, warm-up included, from 0.
+    /// The call's position in the load's whole schedule, warm-up included, from 0.
     pub number: u64,
     /// Nanoseconds since the schedule's start.
     pub at: u64,
@@ -39,14 +38,14 @@ pub struct Arrival {
     pub stage: u8,
 }
 
-/// The bounds of one stage. Nanoseconds since the schedule's start.
+/// The bounds of one stage, in nanoseconds since the schedule's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageBounds {
-    /// Inclusive.
+    /// The start, inclusive.
     pub start: u64,
-    /// Exclusive; `None`: until the plan's number of calls is reached.
+    /// The end, exclusive; `None`: the stage lasts until the plan's number of calls is reached.
     pub end: Option<u64>,
-    /// Its calls do not count.
+    /// Whether the stage is warm-up.
     pub warmup: bool,
 }
 
@@ -62,17 +61,17 @@ struct Inner {
     spacing: Option<Spacing>,
     seed: u64,
     calls: Option<u64>,
-    /// Numbers below are those of the schedule that all loads share.
+    /// This load's share of the batches. The numbers below count the arrivals of all loads that share the schedule.
     turns: Option<Turns>,
     bounds: Vec<StageBounds>,
     pieces: Vec<Piece>,
-    /// Evenly spaced only: the end of all numbers.
+    /// Evenly spaced arrivals only: one more than the last number.
     end_number: u64,
     /// Recorded arrivals only.
     replay: Option<Replay>,
 }
 
-/// A stage as arithmetic.
+/// A stage's arrivals as a linear rate function. Times are nanoseconds since the schedule's start.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     start: u64,
@@ -80,11 +79,11 @@ struct Piece {
     last: u64,
     /// Arrivals a second at the start.
     from: f64,
-    /// Change of that rate a second.
+    /// Change of the rate a second.
     slope: f64,
     /// The rate's integral over the stage: expected arrivals.
     total: f64,
-    /// Evenly spaced only: the first number, and the first of the next stage.
+    /// Evenly spaced arrivals only: the first number of this stage; the next field: that of the next stage.
     first: u64,
     next: u64,
     warmup: bool,
@@ -106,13 +105,13 @@ impl Piece {
                 .sqrt();
             2e9 * arrivals / (self.from + root)
         };
-        // A cast truncates, saturates, and makes NaN zero.
+        // The cast truncates, saturates, and turns NaN into zero.
         self.start.saturating_add((ns + 0.5) as u64).min(self.last)
     }
 }
 
 impl Schedule {
-    /// The schedule of `load`. `seed` matters for random arrivals only.
+    /// Creates the schedule of `load`. Only random arrivals use `seed`.
     ///
     /// Rates that are not above zero give no arrivals.
     pub fn new(load: &Load, seed: u64) -> Schedule {
@@ -148,7 +147,7 @@ impl Schedule {
                 None if from > 0.0 => (0.0, f64::INFINITY),
                 None => (0.0, 0.0),
             };
-            // 0.1/s for 10s is one arrival, whatever the floating point says.
+            // A rate of 0.1/s for 10 s is one arrival, despite rounding errors.
             let count = (total - 1e-9).ceil().max(0.0) as u64;
             let next = number.saturating_add(count);
             if stage.warmup {
@@ -185,8 +184,8 @@ impl Schedule {
         }
     }
 
-    /// The arrivals whose number leaves `index` when divided by `of`, in order. It ends
-    /// with the last stage, or with the plan's last call. Closed loop: empty, or the beginnings of its turns.
+    /// Returns the arrivals whose number modulo `of` is `index`, in order, up to the end of the last stage or the
+    /// plan's last call. Closed loop: empty, or the starts of its batches.
     pub fn share(&self, index: u32, of: u32) -> Arrivals {
         let of = of.max(1);
         let piece = self.inner.pieces.first().copied();
@@ -224,7 +223,7 @@ impl Schedule {
         }
     }
 
-    /// The stage that the moment `ns` (since the schedule's start) lies in; `None` after the end.
+    /// Returns the stage at `ns` since the schedule's start; `None` after the end.
     pub fn stage_at(&self, ns: u64) -> Option<u8> {
         self.inner
             .bounds
@@ -238,9 +237,9 @@ impl Schedule {
         &self.inner.bounds
     }
 
-    /// When the last stage ends, in nanoseconds since the schedule's start; `None` where
-    /// only the number of calls ends it. Evenly spaced arrivals that reach the number of
-    /// calls before end there, one gap after the last.
+    /// Returns when the last stage ends, in nanoseconds since the schedule's start; `None` where only the number of
+    /// calls ends it. Evenly spaced arrivals that reach the number of calls earlier end one gap after the last
+    /// arrival.
     pub fn end(&self) -> Option<u64> {
         let inner = &self.inner;
         let stages_end = inner.bounds.last().map_or(Some(0), |b| b.end);
@@ -260,7 +259,7 @@ impl Schedule {
     }
 }
 
-/// A rate that arithmetic can stand.
+/// Replaces rates that are negative, infinite or NaN by zero.
 fn sane(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
@@ -276,14 +275,14 @@ const EMPTY_PIECE: Piece = Piece {
     warmup: false,
 };
 
-/// One share of a schedule, in order. `nth` of evenly spaced arrivals takes constant time.
+/// Iterator over one share of a schedule, in order. `nth` of evenly spaced arrivals takes constant time.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     inner: Arc<Inner>,
     pace: Pace,
     step: u64,
     stage: usize,
-    /// A copy of the current stage's arithmetic.
+    /// A copy of the current stage's rate function.
     piece: Piece,
 }
 
@@ -296,11 +295,11 @@ enum Pace {
     Ended,
 }
 
-/// Evenly spaced arrivals of a schedule that several loads share.
+/// Evenly spaced arrivals of a schedule that several loads share in batches.
 #[derive(Clone, Debug)]
 struct Dealt {
     deal: Deal,
-    /// The number of this share's next arrival among the load's own.
+    /// The number of this share's next arrival among the load's own arrivals.
     number: u64,
 }
 
@@ -308,20 +307,20 @@ struct Dealt {
 struct Random {
     rng: ChaCha8Rng,
     gaps: Gaps,
-    /// The load's part of the turns, where several loads share the schedule.
+    /// The load's share of the batches, where several loads share the schedule.
     deal: Option<Deal>,
-    /// The number of the next arrival, whoever's it is.
+    /// The number of the next arrival of any share.
     number: u64,
-    /// Arrivals of others before the next of this share.
+    /// Arrivals of other shares before the next one of this share.
     until_mine: u32,
     of: u32,
-    /// Unit-rate time since the current stage's start.
+    /// Time since the current stage's start, in units of the mean gap.
     passed: f64,
     measured_left: u64,
 }
 
 impl Arrivals {
-    /// Goes to the next stage; false where there is none.
+    /// Moves on to the next stage; returns false if there is none.
     #[cold]
     fn next_stage(&mut self) -> bool {
         match self.inner.pieces.get(self.stage + 1) {
@@ -355,7 +354,7 @@ impl Arrivals {
         self.numbered(number, shared)
     }
 
-    /// `shared`: its number in the schedule, of which this load may have but a part.
+    /// Returns the arrival with the load's own `number` and the number `shared` in the schedule of all loads.
     #[inline]
     fn numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {
@@ -380,7 +379,7 @@ impl Arrivals {
                 return None;
             };
             let mut passed = random.passed + random.gaps.next(&mut random.rng);
-            // A gap goes on in the next stage, at that one's rate.
+            // A gap that crosses into the next stage continues at that stage's rate.
             while passed >= self.piece.total {
                 passed -= self.piece.total;
                 if !self.next_stage() {

@@ -1,15 +1,14 @@
 //! The search for the load line: the highest arrival rate that meets the objectives.
 //!
-//! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length say whether a
-//! rate is below the line (the objectives are met and the queue does not grow) or above it. The
-//! rate rises until a trial fails; then every trial is made where it is worth most, given how all
-//! before it ended ([`estimate`]); the winner is confirmed by a longer trial, for which the budget keeps room.
+//! In the terms of RFC 9971 (multiple loss ratio search): trials of growing length show whether a rate is below the
+//! line (the objectives are met and the queue does not grow) or above it. The rate rises until a trial fails; then
+//! every trial is placed where it is most informative, given the results so far ([`estimate`]); the best rate is
+//! confirmed by a longer trial, for which the budget reserves time.
 //!
-//! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts
-//! nothing and reads no clock, so a search is replayed from its record, and simulated
-//! servers test it. Called by `plimsoll find`.
+//! Invariant: [`next`] is a pure function of the goal and the trials made so far. It starts nothing and reads no
+//! clock, so a search can be replayed from its record, and simulated servers test it. Called by `plimsoll find`.
 //!
-//! Long because the next step is one decision, with all that it is made from beside it.
+//! Long because the next step is one decision, kept together with everything that it depends on.
 
 mod bounds;
 mod estimate;
@@ -32,64 +31,64 @@ pub use growth::{GROWTH_ERROR, Growth};
 pub use record::{FILE_NAME, SearchRecord};
 
 named! {
-    /// What a trial is made for.
+    /// The purpose of a trial.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Purpose by name {
-        /// A point of the curve. Says nothing about the bounds.
+        /// Add a point to the curve of latency against rate. It says nothing about the bounds.
         Curve "curve",
-        /// Find the neighbourhood: double, halve.
+        /// Find the neighbourhood of the line by large steps up and down.
         #[default]
         Probe "probe",
-        /// Find which side of the line a rate is on, or measure what the target carries.
+        /// Find which side of the line a rate is on, or measure the target's capacity.
         Narrow "narrow",
-        /// Hold the winner to its promise for longer.
+        /// Check in a longer trial that the best rate keeps meeting the objectives.
         Confirm "confirm",
     }
 }
 
-/// How a trial ended.
+/// The verdict of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
     /// Every objective was met.
     #[default]
     Met,
-    /// An objective was missed.
+    /// One or more objectives were missed.
     Missed {
-        /// The objectives that were, as typed.
+        /// The missed objectives, as typed.
         objectives: Vec<String>,
-        /// More calls than allowed ended with an error of the target or the link, and
-        /// but for them the objectives were met.
+        /// More calls than allowed ended with an error of the target or the connection; otherwise the objectives were
+        /// met.
         errors: bool,
     },
-    /// Every objective was met, and all the same calls piled up from beginning to end: the
-    /// target does not carry the rate, which a longer trial would show.
+    /// Every objective was met, but the backlog grew from beginning to end: the target does not sustain the rate,
+    /// which a longer trial would show.
     Growing,
-    /// The generator, not the target, was the limit: this says nothing of the target.
+    /// The generator, not the target, was the limit: the trial says nothing about the target.
     GeneratorLimited {
-        /// A sentence.
+        /// The reason, a sentence.
         reason: String,
     },
 }
 
-/// A trial that was made.
+/// A trial that has been made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
-    /// What it was made for.
+    /// The purpose of the trial.
     pub purpose: Purpose,
     /// Arrivals a second.
     pub rate_per_s: f64,
-    /// The length of the load that counts, seconds.
+    /// The length of the measured load, in seconds.
     pub length_s: f64,
-    /// Seconds with everything around it: connecting, warm-up, draining, settling.
+    /// Elapsed seconds, including connecting, warm-up, draining and settling.
     pub took_s: f64,
-    /// How it ended.
+    /// The verdict.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// Calls a second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
-    /// Response time; `None`, as the next two: too few calls.
+    /// The median response time; `None`, as in the next two fields: too few calls.
     pub p50_us: Option<f64>,
     /// The 99th percentile.
     pub p99_us: Option<f64>,
@@ -98,79 +97,80 @@ pub struct Trial {
     pub p99_9_us: Option<f64>,
     /// The mean response time; `None`: no call ended ok.
     pub mean_us: Option<f64>,
-    /// What an objective on a time limits ([`plotted`](crate::objective::plotted)); left out where unknown.
+    /// The time that an objective limits ([`plotted`](crate::objective::plotted)); left out where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_us: Option<f64>,
     /// Share of the calls that did not end ok.
     pub errors_share: Option<f64>,
-    /// How the calls that wait for their answers grew; `None`: too short to tell.
+    /// The growth of the backlog of calls in flight; `None`: the trial is too short to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub growth: Option<Growth>,
     /// The run directory, relative to the search's.
     pub run: Option<String>,
 }
 
-/// What to do next.
+/// The next action of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Make this trial.
     Try {
-        /// What it is made for.
+        /// The purpose of the trial.
         purpose: Purpose,
         /// Arrivals a second.
         rate_per_s: f64,
-        /// The length of the load that counts.
+        /// The length of the measured load.
         length: Duration,
     },
-    /// Nothing more is to be learned, or the budget is spent.
+    /// The search has ended: nothing more can be learned, or the budget is spent.
     Done(Box<Finding>),
 }
 
-/// The interval in which trials that count begin: so many times the precision.
+/// Width of the interval, in multiples of the precision, from which on the longer narrowing trials are made.
 const MAX_NARROWING_WIDTH: f64 = 8.0;
-/// The share of the precision to which the estimate is narrowed; the rest is for what the confirmation needs.
+/// Share of the precision to which the estimate is narrowed; the remainder is left for the confirmation's uncertainty.
 const NARROWED_WIDTH: f64 = 0.6;
-/// The share of the probability that is narrowed, and how probable a capacity must be to count as found.
+/// Probability mass of the interval that is narrowed, and the probability above which a capacity counts as found.
 const MIN_CONFIDENCE: f64 = 0.9;
-/// A capacity is measured while the queue grows: so many standard errors of the trial above what
-/// it is at most, with this probability.
+/// A capacity is measured while the queue grows: at this many standard errors of the trial above the highest plausible
+/// capacity, which is the next constant's quantile.
 const LIFT_STANDARD_ERRORS: f64 = 2.0;
 const AT_MOST: f64 = 0.9;
-/// And above what an overloaded target carried, in parts of it and in standard errors of exponential service times.
+/// Minimum distance above the throughput of an overloaded target at which its capacity is measured, relative to that
+/// throughput.
 const ABOVE_HINT: f64 = 0.03;
-/// How probable it must be that the confirmation meets the objectives.
+/// Minimum probability that the confirmation meets the objectives.
 const MIN_PASS_CHANCE: f64 = 0.9;
-/// And where a trial that counts met them already.
+/// The same minimum for a rate at which a narrowing trial has already met them.
 const MIN_REPEAT_CHANCE: f64 = 0.7;
-/// A line that is within so many standard errors of all calls that the budget has room for is
-/// as near as it can be.
+/// The line is as precise as the budget allows once it is within this many standard errors of all calls that the
+/// budget has time for.
 const STANDARD_ERRORS: f64 = 3.0;
-/// Trials that count, at most, for each that may be made at one rate.
+/// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
 const MAX_NARROWING_RATIO: u32 = 8;
-/// What a trial takes besides its length, until one has shown it. Seconds.
+/// Assumed time of a trial besides its length, until one has been made. Seconds.
 const ASIDE_S: f64 = 1.5;
-/// The share of its length that a confirmation has at least.
+/// Minimum share of its planned length that a confirmation must have.
 const MIN_CONFIRMATION_SHARE: f64 = 0.6;
-/// How many times as long as a confirmation a trial that counts may be.
+/// Maximum length of a narrowing trial, in multiples of the confirmation's length.
 const MAX_TRIAL_RATIO: f64 = 2.2;
-/// What a trial above the line may take longer than one below it. Seconds.
+/// Time that a trial above the line may take longer than one below it. Seconds.
 const DRAIN_S: f64 = 0.5;
-/// Trials at higher rates than this many times another's drain for longer.
+/// A trial predicts the drain time of others up to this multiple of its rate.
 const SIMILAR_RATE_RATIO: f64 = 1.3;
-/// How steep the rate rises while all is well.
+/// Factor by which the rate rises while all trials pass.
 const RISE_FACTOR: f64 = 4.0;
-/// Where the curve wants points, as shares of the load line.
+/// Rates at which the curve should have points, as shares of the load line.
 const CURVE_POINTS: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
-/// Points closer than this to one another show nothing new.
+/// Minimum relative distance between two points of the curve.
 const CURVE_DISTANCE: f64 = 0.04;
 
-/// The next step of the search for `goal`, after `trials`.
+/// Returns the next step of the search for `goal`, after `trials`.
 pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
     let budget = Budget { goal, trials };
     let estimate = Estimate::of(goal, trials);
     let mut found = finding::found(goal, trials, estimate.as_ref());
     if let Some((purpose, rate)) = wanted(goal, trials, estimate.as_ref(), &found) {
-        // The confirmation of what is known by now comes before knowing it better.
+        // Confirming the current best rate comes before refining it.
         let winner = winner(goal, trials, estimate.as_ref());
         let confirmed = found.confirmed;
         let reserve_s = match winner {
@@ -232,7 +232,7 @@ fn attempt(purpose: Purpose, rate_per_s: f64, length_s: f64) -> Step {
     }
 }
 
-/// What is left, and what trials take of it.
+/// The remaining budget, and the time that trials need.
 struct Budget<'a> {
     goal: &'a Goal,
     trials: &'a [Trial],
@@ -243,7 +243,7 @@ impl Budget<'_> {
         self.goal.budget_s - self.trials.iter().map(|t| t.took_s).sum::<f64>()
     }
 
-    /// What a trial at `rate` takes besides its length.
+    /// Returns the time that a trial at `rate` takes besides its length.
     fn aside_s(&self, purpose: Purpose, rate: f64) -> f64 {
         let alike = match purpose {
             Purpose::Confirm => 1.0,
@@ -260,12 +260,12 @@ impl Budget<'_> {
         self.goal.length_s(purpose, rate) + self.aside_s(purpose, rate)
     }
 
-    /// The length of a confirmation for which there is still time; a bit shorter than it should
-    /// be is better than none.
+    /// Returns the length of a confirmation that the remaining budget allows; a slightly shortened one is better than
+    /// none.
     fn confirmation_s(&self, rate: f64) -> Option<f64> {
         let length_s = self.goal.length_s(Purpose::Confirm, rate);
         let room_s = self.left_s() - self.aside_s(Purpose::Confirm, rate);
-        // Whole milliseconds, so that sums do not end beyond the budget.
+        // Whole milliseconds, so that rounding can't exceed the budget.
         let room_s = (room_s * 1e3).floor() / 1e3;
         (room_s >= self.shortest_s(rate)).then(|| length_s.min(room_s))
     }
@@ -275,16 +275,16 @@ impl Budget<'_> {
         (self.goal.length_s(Purpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
     }
 
-    /// What the shortest confirmation takes.
+    /// Returns the time that the shortest confirmation takes.
     fn confirmation_takes(&self, rate: f64) -> f64 {
         self.shortest_s(rate) + self.aside_s(Purpose::Confirm, rate)
     }
 
-    /// The length of a trial that counts: longer where the server's own spread asks for it,
-    /// so that what is left goes into few long trials.
+    /// Returns the length of a narrowing trial: longer where the server's own variance requires it, so that the
+    /// remaining budget goes into a few long trials.
     fn stretched(&self, estimate: &Estimate, rate: f64, room_s: f64) -> f64 {
         let length_s = self.goal.length_s(Purpose::Narrow, rate);
-        // The first one shows where a long one is worth its time.
+        // The first trial shows at which rate a long one is worthwhile.
         let first = !self.trials.iter().any(|t| t.purpose >= Purpose::Narrow);
         if first || estimate.within(rate * length_s) <= self.goal.precision * NARROWED_WIDTH {
             return length_s;
@@ -293,7 +293,7 @@ impl Budget<'_> {
         let aside_s = asides.min_by(f64::total_cmp).unwrap_or(ASIDE_S) + DRAIN_S;
         let longest_s = (MAX_TRIAL_RATIO * self.goal.confirm_s).max(length_s);
         let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
-        // What is measured above the capacity drains for as long as that was too much.
+        // A trial above the capacity needs additional time to drain the excess.
         let longer = 1.0
             + (estimate.quantile(AT_MOST) / estimate.quantile(0.5) - 1.0)
             + LIFT_STANDARD_ERRORS * estimate.within(rate * longest_s);
@@ -301,14 +301,14 @@ impl Budget<'_> {
     }
 }
 
-/// The trial that is worth most; `None`: the line is known and confirmed, or there is none.
+/// Returns the most informative trial; `None`: the line is known and confirmed, or can't be found.
 fn wanted(
     goal: &Goal,
     trials: &[Trial],
     estimate: Option<&Estimate>,
     found: &Finding,
 ) -> Option<(Purpose, f64)> {
-    // Whose limit it was is asked once more.
+    // A trial that was limited by the generator is repeated once.
     if let Some(last) = trials.last()
         && last.verdict.is_limited()
         && !is_generators(trials, last.rate_per_s)
@@ -339,13 +339,12 @@ fn wanted(
     }
 }
 
-/// The next higher rate while all is well.
+/// Returns the next higher rate while all trials pass.
 fn higher(goal: &Goal, lower: f64) -> f64 {
     (lower * RISE_FACTOR).min(goal.most_per_s)
 }
 
-/// What the target carried when too much was asked of it, by the lowest rate that was.
-/// And in how many calls.
+/// Returns the throughput of the overloaded target at rate `upper`, and the number of calls that it was measured with.
 fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
     let at_upper = trials.iter().filter(|t| t.rate_per_s == upper);
     at_upper
@@ -357,7 +356,7 @@ fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
         .rfind(|(carried, _)| *carried > 0.0 && *carried * OVERLOAD_RATIO < upper)
 }
 
-/// The trial that is worth most for a line that lies between two rates.
+/// Returns the most informative trial for a line between two rates.
 fn between(
     goal: &Goal,
     trials: &[Trial],
@@ -366,7 +365,7 @@ fn between(
     (lower, upper): (f64, f64),
 ) -> Option<(Purpose, f64)> {
     let inside = |rate: f64| rounded(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
-    // Just above what an overloaded target carried lies its capacity.
+    // The capacity lies just above the throughput of an overloaded target.
     let narrowed = trials
         .iter()
         .filter(|t| t.purpose >= Purpose::Narrow)
@@ -422,8 +421,8 @@ fn between(
     Some((Purpose::Narrow, rate))
 }
 
-/// Where a trial of this length is worth most for a line at about `rate`: a capacity is measured while
-/// the queue grows.
+/// Returns the rate at which a trial of this length is most informative for a line near `rate`: a capacity is measured
+/// while the queue grows.
 fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_s: f64) -> f64 {
     let measured = trials.iter().any(|t| t.purpose >= Purpose::Narrow);
     if !measured || estimate.is_capacity() <= MIN_CONFIDENCE {
@@ -434,9 +433,8 @@ fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_
     rounded(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
 }
 
-/// The rate that would be confirmed if nothing more could be learned. Of a measured capacity: the
-/// one that is most likely to be confirmed and near it. Else the highest below the middle of what
-/// is probable that is likely to pass.
+/// Returns the rate to confirm if nothing more could be learned. If the capacity is measured: the rate near it that
+/// most probably is confirmed. Otherwise: the highest rate below the median estimate that probably passes.
 fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<f64> {
     let Some(estimate) = estimate else {
         return bounds(trials).lower;
@@ -454,7 +452,7 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .filter(|rate| !is_lost(trials, *rate))
         .collect();
     let confirmations = estimate.trials(middle, length_s);
-    // A measured capacity settles the question.
+    // A measured capacity determines the line.
     if estimate.is_capacity() > MIN_CONFIDENCE {
         let best = candidates
             .iter()
@@ -470,7 +468,7 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .into_iter()
         .filter(|rate| *rate <= middle)
         .find(|rate| passes(rate) >= MIN_PASS_CHANCE);
-    // Else what was met may be met again.
+    // Otherwise a rate that has passed once may pass again.
     let seen = seen(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
     likely
         .into_iter()
@@ -480,8 +478,8 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .map(|rate| rate.min(goal.most_per_s))
 }
 
-/// The highest rate below the middle of what is probable at which a trial that counts met the
-/// objectives, and none that was longer missed them; of those that will `do`.
+/// Returns the highest rate below the median estimate that passes `will_do`, at which a narrowing trial met the
+/// objectives and no longer trial missed them.
 fn seen(trials: &[Trial], estimate: &Estimate, will_do: &dyn Fn(&f64) -> bool) -> Option<f64> {
     let middle = estimate.quantile(0.5);
     trials
@@ -492,16 +490,16 @@ fn seen(trials: &[Trial], estimate: &Estimate, will_do: &dyn Fn(&f64) -> bool) -
         .max_by(f64::total_cmp)
 }
 
-/// The relative width of an interval of rates (RFC 9971, 4.6.12).
+/// Returns the relative width of an interval of rates (RFC 9971 §4.6.12).
 fn width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
 }
 
-/// A rate in figures that people can read: to a tenth of the precision.
+/// Rounds a rate to a tenth of the precision, for readable figures.
 fn rounded(goal: &Goal, rate: f64) -> f64 {
     let step = 10_f64.powf((rate * goal.precision / 5.0).log10().floor());
     let steps = (rate / step).round();
-    // Dividing by the inverse keeps 12.3 from becoming 12.300000000000001.
+    // Dividing by the inverse avoids 12.300000000000001.
     if step < 1.0 {
         steps / (1.0 / step).round()
     } else {

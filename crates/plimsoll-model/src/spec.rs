@@ -1,12 +1,11 @@
-//! What a person typed: a plan file, or the flags that mean the same.
+//! What the user typed: a plan file, or the equivalent flags.
 //!
-//! A [`Spec`] is a plain picture of the TOML, with nothing filled in. [`fn@read`] makes it
-//! from text, with errors that know their place in the file; [`fn@resolve`] makes a
-//! [`crate::Plan`] of it, with every default; [`Spec::filled_in`] writes the plan back as
-//! the TOML that a run directory keeps. The binary calls all three.
+//! A [`Spec`] is an exact image of the TOML, without defaults. [`fn@read`] parses text, with errors that know their
+//! place in the file; [`fn@resolve`] converts it to a [`crate::Plan`], with every default; [`Spec::filled_in`] writes
+//! the plan back as the TOML of the run directory. The binary calls all three.
 //!
-//! Sections with flags define them, too: what stands above a key is the help of its flag, and further paragraphs
-//! are for plans alone.
+//! Sections with flags define these as well: the first paragraph above a key is the help of its flag, and further
+//! paragraphs are for plans alone.
 //!
 //! Paths in a spec are relative to the current directory.
 
@@ -124,7 +123,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// The objectives that can be read as such.
+    /// Returns the objectives that can be parsed.
     pub fn objectives(&self) -> Vec<crate::plan::Objective> {
         self.objective
             .iter()
@@ -132,7 +131,7 @@ impl Spec {
             .collect()
     }
 
-    /// After which a call fails; `None`: never.
+    /// Returns the time after which a call fails; `None`: it never does.
     pub fn deadline(&self) -> Option<Duration> {
         match self.given_deadline() {
             Some(given) => given.length(),
@@ -141,9 +140,9 @@ impl Spec {
         }
     }
 
-    /// How long clients who have a fixed number of calls to make wait for the next answer, when no deadline is given.
+    /// Returns how long clients with a fixed number of calls wait for the next answer if there is no deadline.
     ///
-    /// A queue in the target then takes as long as it takes, and a target that answers nothing more is still noticed.
+    /// A queue in the target may then take any time, but a target that stops answering is still noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
         let applies = self.given_deadline().is_none() && self.is_fixed_number();
         applies.then_some(resolve::DEFAULT_DEADLINE)
@@ -158,13 +157,13 @@ impl Spec {
         load.deadline.or(of_call)
     }
 
-    /// A closed loop that ends with its last call, and not by time.
+    /// Returns whether this is a closed loop that ends after a number of calls and not by time.
     fn is_fixed_number(&self) -> bool {
         let load = &self.load;
         load.clients.is_some() && load.calls.is_some() && load.duration.is_none()
     }
 
-    /// TLS sessions are to be resumed from tickets.
+    /// Returns whether TLS sessions are to be resumed from tickets.
     pub fn resumes(&self) -> bool {
         self.tls.as_ref().and_then(|tls| tls.resume) == Some(true)
     }
@@ -386,13 +385,13 @@ pub struct LoadSpec {
     pub source_addresses: Option<Vec<String>>,
 }
 
-/// One rate, or an even change from one to another.
+/// A constant rate, or a linear change from one to another.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum RateSpec {
-    /// The same throughout.
+    /// A constant rate.
     Steady(Rate),
-    /// Changing evenly.
+    /// A linear change.
     Ramp(RampSpec),
 }
 

@@ -1,8 +1,8 @@
-//! What a sample honestly shows, and no more.
+//! What samples show, with their uncertainty.
 //!
-//! [`quantile`]: which percentiles a sample supports, and how sure they are.
-//! [`rank`]: whether two groups of runs differ, by ranks. Both are distribution-free:
-//! latencies are never normal. [`rate`]: how well a mean rate is known. Callers: [`crate::run::summary`] and the reports.
+//! [`quantile`]: which percentiles a sample supports, and their confidence. [`rank`]: whether two groups of runs
+//! differ. Both are distribution-free, since latencies are never normally distributed. [`rate`]: the uncertainty of a
+//! mean rate. Used by [`crate::run::summary`] and the reports.
 
 pub mod autocorrelation;
 pub mod bootstrap;

@@ -1,6 +1,6 @@
-//! What was meant, of names that were misspelt.
+//! Suggests names for misspelt ones.
 
-/// The nearest of `known` to what was typed, where one is near enough to be meant.
+/// Returns the name in `known` that is nearest to the typed one, if it is similar enough.
 pub fn suggest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     known
         .iter()

@@ -1,11 +1,9 @@
-//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`,
-//! `{{now}}`, `{{client}}`, `{{message}}`, `{{row.NAME}}`
-//! and `{{row}}`.
+//! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{now}}`, `{{client}}`,
+//! `{{message}}`, `{{row.NAME}}` and `{{row}}`.
 //!
-//! A [`Template`] is a text with [`Field`]s in it. What a field stands for is a pure
-//! function of the plan's seed, the call's number and the time, which a [`Moment`] holds:
-//! a run repeats exactly, and shards of it agree without talking. Protocols parse their
-//! data with this and make something that implements [`Render`] of it; a plan keeps that.
+//! A [`Template`] is a text that contains [`Field`]s. The value of a field is a pure function of the plan's seed, the
+//! call's number and the time, which a [`Moment`] holds: a run is reproducible, and its shards agree without
+//! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
 
 mod live;
 mod moment;
@@ -24,19 +22,19 @@ pub use traces::{TraceId, TraceIds};
 pub use varying::{MetadataField, Render, Varying, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
 
-/// What the braces may hold.
+/// The names of fields.
 const FIELD_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 const FIELD_HELP: &str = "use seq, uuid, random LOW HIGH, now, client, message, row.NAME or row; two plain braces are written {{{{";
 
-/// Digits behind the point of a random number, at most.
+/// Maximum number of decimals of a random number.
 const MAX_DIGITS: usize = 9;
 
-/// What stands for a part of the data.
+/// The source of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The call's number in the run, from 0.
     Seq,
-    /// One of the plan's clients, from 0; calls are dealt to them in turn.
+    /// The number of one of the plan's clients, from 0; calls are assigned to them in turn.
     Client,
     /// The message's number in its stream, from 0.
     Message,
@@ -44,57 +42,56 @@ pub enum Source {
     Uuid,
     /// The time at which the call is made.
     Now(Unit),
-    /// A number, drawn for each call.
+    /// A random number for each call.
     Random(Random),
     /// A column of the call's row, or the whole row as JSON.
     Row(Arc<Column>),
-    /// What a command printed last; not written in braces.
+    /// The last output of a command; can't be written in braces.
     Live(Arc<LiveValue>),
-    /// The call's ids, as the header field `traceparent` has them; not written in braces.
+    /// The call's trace ids as the value of `traceparent`; can't be written in braces.
     Traceparent,
 }
 
-/// How a time is written.
+/// The format of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Whole units since 1970, with so many nanoseconds each.
+    /// Whole units since 1970; the length of a unit in nanoseconds.
     Every(u64),
     /// `2026-11-21T09:30:00.123456789Z`
     Rfc3339,
 }
 
-/// An even choice among the numbers from `low` to `high`, both included, in steps of one
-/// in the last of `digits` digits behind the point.
+/// A uniform choice from `low` to `high`, both included, in steps of one in the last of `digits` decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Random {
-    /// The lowest number in steps: 0.25 of two digits is 25.
+    /// The lowest number in steps: 0.25 with two decimals is 25.
     pub low: i64,
     /// The highest number in steps.
     pub high: i64,
-    /// Digits behind the point, at most 9.
+    /// The number of decimals, at most 9.
     pub digits: u8,
 }
 
-/// A [`Source`] in its place.
+/// A [`Source`] at its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What it stands for.
+    /// The source of the value.
     pub source: Source,
-    /// Its place among the fields of the data, so that two random ones differ.
+    /// The position among the fields of the data, so that two random fields differ.
     slot: u32,
 }
 
-/// A piece of a template.
+/// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The same in every call.
+    /// Text that is the same in every call.
     Text(String),
-    /// Another value in each.
+    /// A field with a value for each call.
     Field(Field),
 }
 
 impl Part {
-    /// `None`: it is text.
+    /// Returns the field; `None`: the part is text.
     pub fn field(&self) -> Option<&Field> {
         match self {
             Part::Text(_) => None,
@@ -103,18 +100,18 @@ impl Part {
     }
 }
 
-/// A text with fields in it.
+/// A text that contains fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
 }
 
-/// Whether a text may have fields.
+/// Returns whether a text may contain fields.
 pub fn has_fields(text: &str) -> bool {
     text.contains("{{")
 }
 
-/// Whether a text has a field that stands for a column.
+/// Returns whether a text contains a field for a column.
 pub fn uses_rows(text: &str) -> bool {
     let mut fields = text.split("{{").skip(1);
     fields.any(|inside| {
@@ -123,8 +120,8 @@ pub fn uses_rows(text: &str) -> bool {
     })
 }
 
-/// The first of what a text says that would vary if its protocol could: data that is to
-/// be sent as it is must not look like success.
+/// Returns the first field in a text that a protocol sends literally: its calls would succeed without the intended
+/// variation.
 pub fn first_field(text: &str) -> Option<&str> {
     text.match_indices("{{").find_map(|(at, _)| {
         let inside = text[at + 2..].trim_start();
@@ -135,8 +132,7 @@ pub fn first_field(text: &str) -> Option<&str> {
     })
 }
 
-/// JSON whose fields stand for themselves (`{"n": {{seq}}}`) as JSON proper, where they
-/// stand in strings (`{"n": "{{seq}}"}`).
+/// Converts JSON with bare fields (`{"n": {{seq}}}`) to valid JSON, in which they are strings (`{"n": "{{seq}}"}`).
 pub fn quote_bare(json: &str) -> String {
     let mut quoted = String::with_capacity(json.len() + 16);
     let (mut rest, mut in_string) = (json, false);
@@ -164,7 +160,7 @@ pub fn quote_bare(json: &str) -> String {
 }
 
 impl Template {
-    /// What a command prints, and nothing else.
+    /// Returns a template of a command's output only.
     pub fn live(value: LiveValue) -> Template {
         Template::only(Source::Live(Arc::new(value)))
     }
@@ -175,10 +171,10 @@ impl Template {
         }
     }
 
-    /// `slots` counts the fields of all the data that a call has.
+    /// Parses `text`. `slots` counts the fields of all the data of a call.
     ///
     /// # Errors
-    /// The problem with the braces, and what to write.
+    /// What is wrong with the braces, and what would be right.
     pub fn parse(text: &str, slots: &mut u32, rows: Option<&Rows>) -> Result<Template, String> {
         let mut parts = Vec::new();
         let mut plain = String::new();
@@ -214,12 +210,12 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Returns the parts in order; texts are not empty.
+    /// Returns the parts in order; text parts are not empty.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// Returns the field that is all there is.
+    /// Returns the field if it is the only part.
     pub fn alone(&self) -> Option<&Field> {
         match self.parts.as_slice() {
             [Part::Field(field)] => Some(field),
@@ -227,7 +223,7 @@ impl Template {
         }
     }
 
-    /// The text where nothing varies.
+    /// Returns the text if nothing varies.
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -236,7 +232,7 @@ impl Template {
         }
     }
 
-    /// Appends the text as `moment` has it.
+    /// Appends the text for one message.
     #[inline]
     pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
@@ -247,7 +243,7 @@ impl Template {
         }
     }
 
-    /// Bytes of the text, at least and at most.
+    /// Returns the minimum and the maximum length of the text, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         self.parts.iter().fold((0, 0), |(least, most), part| {
             let (low, high) = match part {
@@ -269,7 +265,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
         return Ok(Source::Row(Arc::clone(rows.ok_or_else(no_rows)?.whole())));
     }
     if let Some(column) = name.strip_prefix("row.") {
-        // A column's name may have blanks.
+        // A column's name may contain blanks.
         let column = inside.strip_prefix("row.").unwrap_or(column);
         let rows = rows.ok_or_else(no_rows)?;
         let (key, file) = (format!("`{{{{row.{column}}}}}`"), rows.file());
@@ -314,7 +310,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
     }
 }
 
-/// `1 100`, or with digits behind the point: `0.00 1.00`.
+/// Parses `1 100`, or with decimals `0.00 1.00`.
 fn random(low: &str, high: &str) -> Result<Source, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
@@ -348,7 +344,7 @@ fn random(low: &str, high: &str) -> Result<Source, String> {
 }
 
 impl Field {
-    /// It stands for a number, of [`Field::digits`] digits behind the point.
+    /// Returns whether the value is a number, of [`Field::digits`] decimals.
     pub fn is_number(&self) -> bool {
         match self.source {
             Source::Seq | Source::Client | Source::Message | Source::Random(_) => true,
@@ -357,7 +353,7 @@ impl Field {
         }
     }
 
-    /// Behind the point, of a number; 0 of anything else.
+    /// Returns the decimals of a number; 0 for any other value.
     pub fn digits(&self) -> u8 {
         match self.source {
             Source::Random(random) => random.digits,
@@ -365,7 +361,7 @@ impl Field {
         }
     }
 
-    /// The number it stands for, without the point; 0 where it stands for none.
+    /// Returns the number without its decimal point; 0 for any other value.
     #[inline]
     pub fn number(&self, moment: &Moment<'_>) -> i64 {
         match &self.source {
@@ -382,13 +378,13 @@ impl Field {
         }
     }
 
-    /// A UUID, whatever it stands for.
+    /// Returns a random UUID, whatever the source.
     #[inline]
     pub fn uuid(&self, moment: &Moment<'_>) -> [u8; 16] {
         moment.uuid(self.slot)
     }
 
-    /// Appends its text.
+    /// Appends the value as text.
     #[inline]
     pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
         match &self.source {
@@ -403,7 +399,7 @@ impl Field {
         }
     }
 
-    /// Bytes of its text, at least and at most.
+    /// Returns the minimum and the maximum length of the text, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.source {
             Source::Row(column) => column.bounds(),

@@ -6,28 +6,27 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds since the run's clock began. Only differences mean anything.
+/// Nanoseconds since the start of the run's clock. Only differences are meaningful.
 ///
-/// A `u64` rather than [`std::time::Instant`], so that simulated time, schedules and
-/// samples are plain values.
+/// A `u64` rather than [`std::time::Instant`], so that simulated time, schedules and samples are plain values.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Time(pub u64);
 
 impl Time {
-    /// When the run's clock began.
+    /// The start of the run's clock.
     pub const ZERO: Time = Time(0);
     /// Later than anything that can happen in a run; used for "never".
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// Nanoseconds from `earlier` to `self`; 0 where `earlier` is the later one.
+    /// Returns the nanoseconds from `earlier` to `self`; 0 where `earlier` is the later one.
     #[inline]
     pub fn since(self, earlier: Time) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// [`Time::since`] as a [`Duration`].
+    /// Returns [`Time::since`] as a [`Duration`].
     pub fn duration_since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.since(earlier))
     }

@@ -1,22 +1,22 @@
-//! A histogram of times, made when the first is recorded.
+//! A histogram of times that is allocated when the first one is recorded.
 
 use std::fmt;
 use std::sync::OnceLock;
 
 use hdrhistogram::Histogram;
 
-/// The longest time a histogram resolves: one hour. Longer times count as one hour.
+/// The longest time that a histogram resolves: one hour. Longer times count as one hour.
 pub const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Significant decimal digits kept of a time.
+/// Significant decimal digits of times.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Buckets of packed times: more of them are merged faster in a histogram.
+/// Maximum number of buckets of packed times; more are merged faster as a histogram.
 const MAX_PACKED: usize = 1024;
 
-/// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits), which takes
-/// memory (270 KB) only once something is recorded. Times that were read from a file take as much as
-/// they have distinct values until somebody asks for their histogram.
+/// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits). Its memory (270 KB) is allocated with the
+/// first recorded time. Times that were read from a file stay packed, with memory for their distinct values, until
+/// their histogram is needed.
 #[derive(Clone, Default)]
 pub struct Times(Storage);
 
@@ -28,13 +28,13 @@ enum Storage {
     Packed(Box<Packed>),
 }
 
-/// Times as a file has them.
+/// Times in the sparse form of a file.
 #[derive(Clone, Default)]
 struct Packed {
-    /// A value of each bucket, ascending, and its count, which is not 0.
+    /// A value of each non-empty bucket, ascending, with its count.
     buckets: Vec<(u64, u64)>,
     len: u64,
-    /// The same as a histogram, once asked for.
+    /// The same times as a histogram, once needed.
     histogram: OnceLock<Histogram<u64>>,
 }
 
@@ -53,7 +53,7 @@ impl Packed {
         }
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     fn with(&self, other: &Packed) -> Packed {
         let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
@@ -80,13 +80,13 @@ impl Packed {
 }
 
 impl Times {
-    /// Count one time. Above an hour it counts as an hour.
+    /// Counts one time. Above an hour it counts as an hour.
     #[inline]
     pub fn record(&mut self, ns: u64) {
         self.histogram_mut().saturating_record(ns.min(LONGEST_NS));
     }
 
-    /// Count one time `n` times.
+    /// Counts one time `n` times.
     pub(crate) fn record_n(&mut self, ns: u64, n: u64) {
         self.histogram_mut()
             .saturating_record_n(ns.min(LONGEST_NS), n);
@@ -112,7 +112,7 @@ impl Times {
         self.0 = Storage::Histogram(histogram);
     }
 
-    /// Calls `visit` with a time of each bucket, ascending, and how many times are in it.
+    /// Calls `visit` with a time of each bucket, ascending, and the count of the bucket.
     pub(crate) fn each_bucket(&self, mut visit: impl FnMut(u64, u64)) {
         match &self.0 {
             Storage::None => {}
@@ -120,7 +120,7 @@ impl Times {
                 .iter_recorded()
                 .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
             Storage::Packed(packed) => {
-                // A value of each bucket is kept, and it is the greatest that a histogram shows.
+                // The stored value of a bucket is the greatest one that a histogram reports.
                 static LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
                 let layout = LAYOUT.get_or_init(new_histogram);
                 let buckets = packed.buckets.iter();
@@ -129,7 +129,7 @@ impl Times {
         }
     }
 
-    /// The histogram, if anything was ever recorded.
+    /// Returns the histogram, if anything was recorded.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         match &self.0 {
             Storage::None => None,
@@ -138,7 +138,7 @@ impl Times {
         }
     }
 
-    /// How many times were recorded.
+    /// Returns the number of times.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Storage::None => 0,
@@ -147,19 +147,19 @@ impl Times {
         }
     }
 
-    /// No time was recorded.
+    /// Returns whether no time was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many times are longer than `ns`, as far as the histogram's resolution goes.
+    /// Returns how many times are longer than `ns`, within the histogram's resolution.
     pub fn longer_than(&self, ns: u64) -> u64 {
         self.histogram().map_or(0, |h| {
             h.len() - h.count_between(0, ns.min(LONGEST_NS)).min(h.len())
         })
     }
 
-    /// Add the counts of `other`.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Times) {
         match (&mut self.0, &other.0) {
             (_, Storage::None) => {}
@@ -178,7 +178,7 @@ impl Times {
         }
     }
 
-    /// Forget everything, keep the memory.
+    /// Removes all times and keeps the memory.
     pub fn clear(&mut self) {
         match &mut self.0 {
             Storage::Histogram(histogram) if !histogram.is_empty() => histogram.reset(),
@@ -189,7 +189,7 @@ impl Times {
 }
 
 impl FromIterator<(u64, u64)> for Times {
-    /// Values in nanoseconds, ascending, each with its count. The counts together fit into a `u64`.
+    /// Collects values in nanoseconds, ascending, each with its count. The sum of the counts must fit into a `u64`.
     fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> Times {
         let mut packed = Packed::default();
         for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
@@ -207,9 +207,9 @@ impl FromIterator<(u64, u64)> for Times {
     }
 }
 
-/// The lowest value that lies in the bucket of `ns`, in the histogram that all times have.
+/// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
 fn lowest_of_bucket(ns: u64) -> u64 {
-    /// Values are exact below: the power of two from twice 10³ on.
+    /// Below the power of two from twice 10³ on, values are exact.
     const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
         .ilog2();
@@ -242,7 +242,7 @@ fn new_histogram() -> Histogram<u64> {
 mod tests {
     use super::*;
 
-    /// Times from under a microsecond to over an hour, some of them twice.
+    /// Times from below a microsecond to over an hour, some of them repeated.
     fn values(from: u64) -> Vec<(u64, u64)> {
         let mut ns = from;
         let grow = std::iter::from_fn(|| {

@@ -1,8 +1,7 @@
 //! Durations, rates and sizes as people type them: always with a unit.
 //!
-//! A bare number is refused, because `30` might be seconds or
-//! milliseconds. What is printed can be read back and means the same. The spec and the
-//! command line use these types; a plan holds the bare values.
+//! A number without unit is rejected, because `30` could be seconds or milliseconds. Formatted values parse to the
+//! same value. The spec and the command line use these types; a plan holds the bare values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-/// So many a second: `"2000/s"`, `"60/m"`, `"0.5/s"`.
+/// A number a second: `"2000/s"`, `"60/m"`, `"0.5/s"`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 
@@ -52,10 +51,10 @@ const SIZE_UNITS: &[(&str, f64)] = &[
     ("GiB", 1_073_741_824.0),
 ];
 
-/// Ten years: longer than any run, short enough that nanoseconds fit 64 bits.
+/// Ten years: longer than any run, and its nanoseconds fit into 64 bits.
 const MAX_PERIOD_NS: f64 = 3_650.0 * 86_400e9;
 
-/// The leading number of `text` (digits, one point, `_` between digits) and the rest.
+/// Splits `text` into the leading number (digits, one point, `_` between digits) and the rest.
 fn number(text: &str) -> Option<(f64, &str)> {
     let end = text
         .find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '_'))
@@ -64,21 +63,23 @@ fn number(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, &text[end..]))
 }
 
-/// How one kind of quantity is typed, and the words of its errors.
+/// The syntax of one kind of quantity, and the words of its errors.
 struct Kind {
-    /// `a rate`, and several: `rates`.
+    /// The name, singular and plural: `a rate`, `rates`.
     what: [&'static str; 2],
     example: &'static str,
     units: &'static [(&'static str, f64)],
-    /// The units to use.
+    /// The accepted units, in words.
     known: &'static str,
-    /// Too large from there on, and the largest in words.
+    /// The smallest value that is too large, and the largest valid one in words.
     most: (f64, &'static str),
 }
 
 impl Kind {
+    /// Trims blanks and rejects negative values.
+    ///
     /// # Errors
-    /// Where it is negative.
+    /// Where the value is negative.
     fn trimmed<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         match text.trim() {
             text if text.starts_with('-') => Err(format!("`{text}` is negative")),
@@ -91,8 +92,8 @@ impl Kind {
         format!("`{text}` is not {what}: write {}", self.example)
     }
 
-    /// The number at the beginning of `rest`, in the unit that follows it; what comes behind both.
-    /// `whole`: all that was typed; `right`: examples of it with a unit.
+    /// Parses the number at the start of `rest` and the unit that follows it; returns the value and the remaining
+    /// text. `whole`: the complete text; `right`: examples with a unit.
     fn next<'a>(
         &self,
         (whole, rest): (&str, &'a str),
@@ -106,7 +107,7 @@ impl Kind {
         if unit.is_empty() {
             return Err(format!("`{whole}` has no unit: write {right}"));
         }
-        // "60 / m" is "60/m".
+        // "60 / m" is accepted as "60/m".
         let bare = |unit: &'a str| unit.strip_prefix('/').map(str::trim_start);
         let known = (self.units.iter()).find(|(name, _)| {
             *name == unit
@@ -203,7 +204,7 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Rust prints the shortest digits that read back as the same number.
+        // Rust prints the shortest digits that parse to the same number.
         write!(f, "{}/s", self.0)
     }
 }
@@ -232,7 +233,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// Written and read as its text; what is read may be a number without its unit, whose error says which to add.
+/// Serialises as text. Deserialisation also accepts a number without unit, to report which unit to add.
 macro_rules! typed_with_unit {
     ($type:ident, $expecting:literal) => {
         impl serde::Serialize for $type {
@@ -254,7 +255,7 @@ macro_rules! typed_with_unit {
                     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<$type, E> {
                         text.parse().map_err(E::custom)
                     }
-                    // Read as text, a number gives the error that says which unit to add.
+                    // Parsed as text, a number gives the error that says which unit to add.
                     fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<$type, E> {
                         self.visit_str(&number.to_string())
                     }
@@ -359,7 +360,7 @@ mod tests {
         #[test]
         fn printed_units_parse_back(nanos in 0u64..300_000_000_000_000_000, rate in 0.0f64..1e9, bytes in 0u64..(1 << 52)) {
             let rounded = Duration::from_nanos(nanos);
-            // Above 2^53 ns (104 days) only whole microseconds are typed.
+            // Above 2^53 ns (104 days) only whole microseconds can be typed.
             if nanos < (1 << 53) {
                 prop_assert_eq!(Period(rounded).to_string().parse(), Ok(Period(rounded)));
             }

@@ -1,6 +1,6 @@
-//! The run directory as others meet it: its contract page, and what is read back of runs that ended well, were killed, or were damaged.
+//! The run directory as a format: its contract page, and runs that ended normally, were killed, or were damaged.
 //!
-//! Long because each way in which a run directory can be damaged has a test of its own.
+//! Long because each kind of damage has a test of its own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -152,10 +152,10 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     for measure in TimeMeasure::all() {
         recorder.time(stage, measure, MS);
     }
-    // What a worker recorded, as the conductor merges it.
+    // A worker's records, as the conductor merges them.
     let mut taken = Interval::default();
     taken.merge(&recorder.take(None));
-    // Of one call the protocol has measured more.
+    // One call has measures that only its protocol has.
     taken.requests[0].measures = Some(Box::new(CallMeasures::new(
         &[(Count::TokensReceived, 3)],
         &[(TimeMeasure::FirstToken, MS)],
@@ -228,7 +228,7 @@ fn finished_run_round_trips() {
     assert_eq!(run.summary, written.summary);
     assert_eq!(run.header, header());
     assert_eq!(run.plan, "name = 'x'\n");
-    // Ports ran out, which the health condemns.
+    // Ports ran out, which makes the run invalid.
     assert_eq!(run.state, State::Invalid);
     assert!(run.reason.unwrap().starts_with("generator-limited: "));
     let total = &run.summary.total;
@@ -266,7 +266,7 @@ fn finished_run_round_trips() {
 fn killed_run_keeps_written_intervals() {
     let parent = tempfile::tempdir().unwrap();
     let (writer, dir) = write(parent.path(), 3);
-    // Killed: neither finished nor dropped in good order.
+    // Killed: neither finished nor dropped normally.
     std::mem::forget(writer);
     let intervals = dir.join("intervals.jsonl");
     let text = fs::read_to_string(&intervals).unwrap();
@@ -318,7 +318,7 @@ fn unreadable_run_files_are_named() {
     assert!(problem(&dir).contains("run.json: not valid: EOF"));
 }
 
-/// All keys in `value`, but not those of maps from codes or names.
+/// Collects all keys in `value`, except those of maps keyed by codes or names.
 fn keys(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
@@ -332,7 +332,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
                     "times_ns",
                 ]
                 .contains(&key.as_str());
-                // By address in an interval, a list in the summary.
+                // An object by address in an interval, a list in the summary.
                 let is_by_address = key == "addresses" && inner.is_object();
                 if !is_map && !is_by_address {
                     keys(inner, found);
@@ -344,7 +344,7 @@ fn keys(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The keys in the first column of the tables of the page's section `## name`.
+/// Returns the keys in the first column of the tables of the page's section `## name`.
 fn documented(page: &str, name: &str) -> BTreeSet<String> {
     let section = page.split("\n## ").find(|s| s.starts_with(name)).unwrap();
     section
@@ -403,8 +403,8 @@ fn idle_cpu_counts_toward_next_call() {
     assert_eq!(user, 40_000.0);
 }
 
-/// Connections that a target closes now and then are made again: as many as are wanted came up,
-/// though not all at the moment of counting, and one failure to connect condemns nothing.
+/// Connections that a target closes occasionally are made again: the planned number was established, though not all at
+/// the time of counting, and one failure to connect is not a problem.
 #[test]
 fn replaced_connections_are_not_missing() {
     let wanted = 16;
@@ -438,7 +438,7 @@ fn replaced_connections_are_not_missing() {
     assert!(!missing(16));
 }
 
-/// Connections that were to be reused, and were closed by the target instead.
+/// Connections that were to be reused, but were closed by the target.
 #[test]
 fn unreused_connections_are_reported() {
     let problem = |wanted: u32, made: u64, calls: u64| {
@@ -476,12 +476,12 @@ fn unreused_connections_are_reported() {
     assert_eq!(problem(1, 900, 900), Some(true));
     assert_eq!(problem(4, 14, 1_000), Some(false));
     assert_eq!(problem(4, 15, 1_000), Some(true));
-    // Each was replaced once: the target was started again.
+    // Each connection was replaced once, as after a restart of the target.
     assert_eq!(problem(4, 8, 10), None);
     assert_eq!(problem(4, 4, 1_000_000), None);
 }
 
-/// Each shard's figures are those of its part, and one at its limit makes the whole invalid.
+/// Each shard's figures are those of its part, and one at its limit makes the whole run invalid.
 #[test]
 fn generator_limited_shard_invalidates_run() {
     let parent = tempfile::tempdir().unwrap();

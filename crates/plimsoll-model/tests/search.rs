@@ -1,4 +1,4 @@
-//! The search against simulated servers whose capacity is known, by their verdicts alone.
+//! The search against simulated servers of known capacity, by verdicts alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use snapbox::{assert_data_eq, file};
 
-/// What a trial at a rate (calls a second) and of a length (seconds) comes to.
+/// Returns the verdict of a trial at a rate (calls a second) and of a length (seconds).
 type Server<'a> = dyn FnMut(f64, f64) -> Verdict + 'a;
 
 const ASIDE_S: f64 = 0.7;
@@ -40,7 +40,7 @@ fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
                 assert!((goal.least_per_s..=goal.most_per_s).contains(&rate_per_s));
                 let length_s = length.as_secs_f64();
                 let verdict = server(rate_per_s, length_s);
-                // Latency climbs towards the capacity, as a queue's does.
+                // Latency rises towards the capacity, as in a queue.
                 let p99 = 1_000.0 / (1.0 - (rate_per_s / 3_000.0).min(0.999));
                 trials.push(Trial {
                     purpose,
@@ -65,14 +65,14 @@ fn goal() -> Goal {
     }
 }
 
-/// A standard normal value (Box and Muller).
+/// A standard normal value (Box–Muller).
 fn normal(random: &mut ChaCha8Rng) -> f64 {
     let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
     (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
 }
 
-/// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
-/// line would still be found.
+/// Rates and lengths of trials are pure arithmetic: this snapshot detects errors in it even where the line would still
+/// be found.
 #[test]
 fn verdict_search_paths_match_snapshot() {
     let mut paths = String::new();
@@ -139,7 +139,7 @@ fn sharp_capacity_found_from_any_start() {
 
 #[test]
 fn noisy_capacity_is_found_within_precision() {
-    // Capacity varies from trial to trial; a longer trial evens it out.
+    // Capacity varies between trials; a longer trial averages it out.
     let within = |noise: f64, precision: f64| {
         (0..100_u32)
             .filter(|seed| {
@@ -171,8 +171,8 @@ fn noisy_capacity_is_found_within_precision() {
 
 #[test]
 fn stated_bounds_contain_noisy_capacity() {
-    // The wider the noise, the more trials a search makes: 100 seeds, of which at least 95 hold it too,
-    // take minutes on a busy machine.
+    // The wider the noise, the more trials a search makes: 100 seeds, of which at least 95 cover it too, take minutes
+    // on a busy machine.
     for noise in [0.005, 0.02, 0.05] {
         let held = (0..50_u32)
             .filter(|seed| {
@@ -198,8 +198,8 @@ fn stated_bounds_contain_noisy_capacity() {
 
 #[test]
 fn slowly_filling_queue_is_not_capacity() {
-    // Just above the capacity a queue grows by the excess; a short trial ends before the
-    // objective's 100 ms of waiting are reached.
+    // Just above the capacity a queue grows by the excess; a short trial ends before the objective's 100 ms of waiting
+    // are reached.
     let capacity = 1_000.0;
     let (found, trials) = search(&goal(), &mut |rate, length_s| {
         met_if((rate / capacity - 1.0) * length_s < 0.1)
@@ -340,7 +340,7 @@ fn invalid_goal_errors_suggest_fix() {
     assert!(wrong(|g| g.trials = 0).starts_with("trials: 0 trials"));
 }
 
-/// What a search reports never contradicts its trials.
+/// The reported result never contradicts its trials.
 #[test]
 fn no_result_contradicts_its_trials() {
     let mut kinds = std::collections::BTreeSet::new();

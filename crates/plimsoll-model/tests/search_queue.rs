@@ -1,8 +1,8 @@
 //! The search against simulated servers with a queue.
 //!
-//! A search that is right in 95 of 100 may be right in fewer of some hundred, so this fails only
-//! where that has a chance of less than one in a million ([`fewest`]); each row by itself and all
-//! together. `examples/search_study.rs` takes more seeds and holds each row to 95 %.
+//! A search that is right in 95 of 100 may be right in fewer of a few hundred, so this fails only where that has a
+//! probability below one in a million ([`fewest`]), for each row and for all together. `examples/search_study.rs` uses
+//! more seeds and requires 95 % of each row.
 
 mod path;
 mod queue;
@@ -12,14 +12,15 @@ use queue::{Row, score, search_for, seed};
 use snapbox::{assert_data_eq, file};
 use statrs::distribution::{Binomial, DiscreteCDF};
 
-/// So few of `n` have a chance of at most one in a million where each has one of 95 %.
+/// Returns the number of successes out of `n` that is reached with all but a probability of one in a million if each
+/// has 95 %.
 fn fewest(n: u64) -> u64 {
     let right = Binomial::new(0.95, n).expect("95 % is a probability");
     (0..n).find(|k| right.cdf(*k) > 1e-6).unwrap_or(n)
 }
 
-/// Where trials are made and how long they are is arithmetic: a slip in it shows here, where the
-/// line would still be found.
+/// Rates and lengths of trials are pure arithmetic: this snapshot detects errors in it even where the line would still
+/// be found.
 #[test]
 fn queue_search_paths_match_snapshot() {
     let slow = |row: &Row| row.capacity_per_s <= 2_000.0;
@@ -54,9 +55,8 @@ fn load_line_confirmed_within_one_minute() {
     );
 }
 
-/// Two increments know too little of how they vary to show 1 to 8 calls a second more than a server
-/// of 200/s carries, with any error that is worth stating: so probes there pass. The search must not
-/// believe them.
+/// Two increments can't show their own variance well enough to detect an excess of 1 to 8 calls a second over a
+/// capacity of 200/s, so probes there pass. The search must not rely on them.
 #[test]
 fn misleading_probes_do_not_widen_bounds() {
     for capacity_per_s in [197.0, 200.0, 2_000.0, 10_000.0] {

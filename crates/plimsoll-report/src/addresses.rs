@@ -1,11 +1,11 @@
-//! What became of calls and connections at each of a name's addresses.
+//! The table of calls and connections at each address of a name.
 
 use plimsoll_model::run::Run;
 
 use crate::quantity::count;
 use crate::table::Table;
 
-/// A row an address; none where there is but one.
+/// Returns a row for each address; none where there is only one.
 pub(crate) fn table(run: &Run) -> Table {
     let head = [
         "address",

@@ -1,8 +1,8 @@
-//! A run of a language model as AIPerf, the successor of GenAI-Perf, writes its summary: the names, units and
-//! layout of `profile_export_aiperf.json`, schema 1.1.
+//! Exports a run of a language model in the format of AIPerf, the successor of GenAI-Perf: the names, units and layout
+//! of `profile_export_aiperf.json`, schema 1.1.
 //!
-//! What they name alike is measured otherwise here in one point: a request's times count from when it was due, not
-//! from when it was sent. Warm-up is left out.
+//! One definition differs: a request's times count from when it was due, not from when it was sent. Warm-up is left
+//! out.
 
 use std::io::Write;
 
@@ -17,13 +17,13 @@ use crate::ExportError;
 /// The version of the layout: blocks of a unit and statistics.
 const SCHEMA_VERSION: &str = "1.1";
 
-/// Percentiles that a block has.
+/// The percentiles of a block.
 const BLOCK_PERCENTILES: [u32; 9] = [1, 5, 10, 25, 50, 75, 90, 95, 99];
 
-/// Writes the summary; how many metrics it has.
+/// Writes the summary; returns the number of metrics.
 ///
 /// # Errors
-/// When the run is not one of a language model, or can't be written.
+/// When the run is not one of a language model, or writing fails.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let summary = summary(run)?;
     let metrics = summary.values().filter(|value| value.is_object()).count();
@@ -52,7 +52,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     summary.insert("schema_version".to_owned(), SCHEMA_VERSION.into());
     for (name, times) in [
         ("time_to_first_token", TimeMeasure::TimeToFirstToken),
-        // A mean for each request there, as here.
+        // AIPerf, too, has a mean for each request.
         ("inter_token_latency", TimeMeasure::TokenMean),
         ("inter_chunk_latency", TimeMeasure::TokenGap),
     ]
@@ -72,7 +72,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     let (ok, good) = (record.ok(), measures.of(Count::QueriesGood));
     let tokens_per_s = per_second(answer).filter(|_| answer > 0);
     put("output_token_throughput", "tokens/sec", "avg", tokens_per_s);
-    // The median's inverse is the inverse's median; a mean's is not.
+    // The inverse of the median is the median of the inverse, which is not true of a mean.
     let median = token_mean.histogram().and_then(|h| quantile(h, 0.5));
     let per_user = median.filter(|ns| *ns > 0).map(|ns| 1e9 / ns as f64);
     let name = "output_token_throughput_per_user";
@@ -101,7 +101,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
     Ok(summary)
 }
 
-/// Statistics in milliseconds; percentiles only where the sample is large enough to tell.
+/// Returns statistics in milliseconds; percentiles only if the sample is large enough.
 fn times_block(times: &Times) -> Option<Value> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let ms = |ns: f64| ns / 1e6;

@@ -1,4 +1,4 @@
-//! A run's times with their instrument intervals, in words: the first sentence of each report.
+//! A run's response times with their instrument intervals as a sentence: the first one of each report.
 
 use plimsoll_model::instrument::Lateness;
 use plimsoll_model::run::health::ConnectionsNeeded;
@@ -7,10 +7,10 @@ use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 use crate::quantity::{count, planned, plural, time};
 use crate::settled::{drained, settled};
 
-/// The percentiles of the first sentence; of too few calls for the first of them, the mean.
+/// The percentiles of the first sentence; with too few calls for the first of them, the mean is shown.
 const HEADLINE_PERCENTILES: [&str; 3] = ["p50", "p90", "p99"];
 
-/// Response times, and why those that are not known closely are not. `None` where no call succeeded.
+/// Describes the response times, and why some are uncertain. `None` where no call succeeded.
 pub(crate) fn answer(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let response = total.response?;
@@ -69,7 +69,7 @@ fn figures(times: &TimesSummary) -> Figures {
                 told.unsure.push(format!("{name} {}", apart(interval)));
             }
             Some([low, high]) if time(low) != time(high) => {
-                // The time is shown with as many figures as are known.
+                // The time is shown with as many digits as are known.
                 let three = |us| rounded(us, 3, f64::round);
                 let known = if three(low) == three(high) {
                     three(high)
@@ -84,7 +84,7 @@ fn figures(times: &TimesSummary) -> Figures {
     told
 }
 
-/// Why times are not known more closely.
+/// Returns why times are uncertain.
 fn cause(run: &Run) -> String {
     let greatest = Lateness::of(&run.measured()).greatest_ns();
     let tick = run.header.tick();
@@ -98,7 +98,7 @@ fn cause(run: &Run) -> String {
     }
 }
 
-/// A figure of a run, or its interval where that is wider than two figures. Microseconds.
+/// Formats a value, or its interval if that is wider than two significant digits. Microseconds.
 pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
     match interval.filter(|interval| !is_narrow(*interval)) {
         Some(interval) => apart(interval)
@@ -108,17 +108,17 @@ pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
     }
 }
 
-/// Both ends of an interval are the same number, to two figures or within a hundredth.
+/// Returns whether both ends are equal to two significant digits or within a hundredth.
 pub(crate) fn is_narrow([low, high]: [f64; 2]) -> bool {
     two_figures(low) == two_figures(high) || high - low <= high / 100.0
 }
 
-/// `us` rounded to two figures.
+/// Rounds `us` to two significant digits.
 fn two_figures(us: f64) -> f64 {
     rounded(us, 2, f64::round)
 }
 
-/// `us` to so many figures.
+/// Rounds `us` to `figures` significant digits.
 fn rounded(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
     if us <= 0.0 {
         return 0.0;
@@ -127,7 +127,7 @@ fn rounded(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
     round(us / step) * step
 }
 
-/// "between 8.1 and 9.3 ms": to two figures, rounded outward.
+/// Formats an interval as "between 8.1 and 9.3 ms": with two significant digits, rounded outward.
 fn apart([low, high]: [f64; 2]) -> String {
     let (low, high) = (rounded(low, 2, f64::floor), rounded(high, 2, f64::ceil));
     let (from, to) = (short(low), short(high));
@@ -141,7 +141,7 @@ fn apart([low, high]: [f64; 2]) -> String {
     format!("between {number} and {to}")
 }
 
-/// A time of two figures, without zeros behind the point.
+/// Formats a time with two significant digits, without trailing zeros.
 fn short(us: f64) -> String {
     let text = time(us);
     match text.split_once(' ') {
@@ -153,7 +153,7 @@ fn short(us: f64) -> String {
     }
 }
 
-/// The intervals of `times`, where one of them is wider than two figures.
+/// Returns the intervals of `times` if one of them is wider than two significant digits.
 pub(crate) fn wide(times: &TimesSummary) -> Option<InstrumentSummary> {
     let instrument = times.instrument?;
     let mut all = instrument.percentiles().into_iter().filter_map(|(_, i)| i);

@@ -1,19 +1,19 @@
-//! Runs as Bencher's metric format (`bencher run --adapter json`): a benchmark a run, by its name.
+//! Exports runs in Bencher's metric format (`bencher run --adapter json`): one benchmark for each run, by its name.
 //!
-//! Latencies are in nanoseconds, as Bencher has them, with the 95 % interval of the percentile; one that the
-//! sample can't support is left out.
+//! Latencies are in nanoseconds, as in Bencher, with the 95 % interval of the percentile; percentiles that the sample
+//! can't support are left out.
 
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::{confidence_interval, quantile};
 use serde_json::{Map, Value, json};
 
-/// The document.
+/// Returns the document.
 pub fn document(runs: &[Run]) -> Value {
     let benchmarks = runs.iter().map(|run| (name(run, runs), measures(run)));
     Value::Object(benchmarks.collect())
 }
 
-/// The run's name; of several runs of one name, with the directory that tells them apart.
+/// Returns the run's name; if several runs have it, followed by the directory.
 fn name(run: &Run, among: &[Run]) -> String {
     let name = &run.header.name;
     match among.iter().filter(|r| r.header.name == *name).count() {

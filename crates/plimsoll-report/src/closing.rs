@@ -1,5 +1,5 @@
-//! The end of a report that is longer than the terminal: its verdict and its answer once more, since those at its
-//! beginning have scrolled out of sight.
+//! The end of a report that is longer than the terminal: repeats its verdict and first sentence, which have scrolled
+//! out of sight.
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
@@ -10,11 +10,11 @@ use crate::answer::answer;
 use crate::terminal::{Options, titles, verdict, wrap};
 use crate::{ladder, search};
 
-/// Sentences of a ladder that are repeated, at most: more would fill the screen themselves.
+/// Maximum number of a ladder's sentences that are repeated; more would fill the screen themselves.
 const MAX_SENTENCES: usize = 4;
 
-/// The end of `report`, which is printed before it, with a line's end at its end. It is empty where the report is not
-/// printed on a terminal or fits on it.
+/// Returns the end of `report`, which is printed before it, with a line feed at its end. It is empty if the report is
+/// not printed on a terminal or fits on it.
 pub fn closing(report: &str, lines: Vec<String>, options: &Options) -> String {
     let scrolls = |rows| report.lines().count() + lines.len() + 1 >= rows;
     if lines.is_empty() || !options.height.is_some_and(scrolls) {
@@ -24,7 +24,7 @@ pub fn closing(report: &str, lines: Vec<String>, options: &Options) -> String {
     format!("\n{}", lines.concat())
 }
 
-/// The verdict and the answer of one run.
+/// Returns the verdict and first sentence of a run.
 pub fn of_run(run: &Run, options: &Options) -> Vec<String> {
     let titles = titles(run).into_iter().map(|title| options.loud(title));
     let answer = answer(run).map(|answer| bold(&answer, options));
@@ -32,7 +32,7 @@ pub fn of_run(run: &Run, options: &Options) -> Vec<String> {
     titles.chain(answer).chain(verdict(run, options)).collect()
 }
 
-/// The same of each lane, behind its name.
+/// Returns the same for each lane, after its name.
 pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &Options) -> Vec<String> {
     let lanes = record.lanes.iter().zip(runs);
     lanes
@@ -46,7 +46,7 @@ pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &Options) -> Vec<St
         .collect()
 }
 
-/// The load line of a search, or why there is none.
+/// Returns the load line of a search, or why there is none.
 pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
     let mut lines = bold(&search::headline(record), options);
     if let Some(finding) = &record.finding
@@ -61,7 +61,7 @@ pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
     lines
 }
 
-/// What the rungs of a ladder add, and the verdict on its objectives and gates.
+/// Returns the costs that the rungs of a ladder add, and the verdict on its objectives and gates.
 pub fn of_ladder(record: &LadderRecord, options: &Options) -> Vec<String> {
     let mut lines = Vec::new();
     if record.is_generator_limited() {
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn closing_shown_only_if_report_scrolls() {
+    fn closing_is_shown_only_if_report_scrolls() {
         let report = "a line\n".repeat(30);
         let of = |height| {
             let options = Options {
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(of(Some(24)), "\nthe answer\n");
         assert_eq!(of(Some(32)), "\nthe answer\n");
         assert_eq!(of(Some(33)), "");
-        // Nobody scrolls in a file.
+        // A file does not scroll.
         assert_eq!(of(None), "");
         let options = Options {
             height: Some(1),

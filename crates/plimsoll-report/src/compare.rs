@@ -1,9 +1,8 @@
-//! Two groups of runs compared: what differs, and whether chance alone could do it.
+//! Compares two groups of runs: what differs, and whether chance may be the cause.
 //!
-//! The unit is the run: one figure a run, never single calls, because calls of one run
-//! share its luck. With too few runs a side the difference is shown and nothing is claimed of
-//! it. All rows are judged together: of equal groups one comparison in twenty, at most, has
-//! any row that differs.
+//! The unit is the run: one value of each run, never single calls, because calls of one run are correlated. With too
+//! few runs in a group, differences are shown without a judgement. All rows are judged together: at most one in twenty
+//! comparisons of equal groups has any row that differs.
 
 use plimsoll_model::plan_text::{PlanDifference, differences};
 use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
@@ -12,39 +11,39 @@ use plimsoll_model::statistics::rank::{self, Difference};
 use crate::quantity::{or_dash, plural, rate, signed, time};
 use crate::table::Table;
 
-/// How a metric's values are printed.
+/// The unit in which a metric is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Microseconds.
     Time,
     /// Calls a second.
     PerSecond,
-    /// 0–1.
+    /// A share, 0–1.
     Share,
 }
 
-/// One metric in both groups.
+/// One metric of both groups.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What reports call it.
+    /// The name in reports.
     pub metric: &'static str,
     /// The unit of both values.
     pub unit: Unit,
-    /// The median of the runs' values; a single run's own.
+    /// The median of the first group's values; of a single run, its own value.
     pub a: f64,
     /// The same of the second group.
     pub b: f64,
-    /// `None`: too few runs to tell.
+    /// The difference; `None`: too few runs to tell.
     pub difference: Option<Difference>,
 }
 
 impl Row {
-    /// b − a: of the medians, or estimated from all pairs where there are enough runs.
+    /// Returns b − a: of the medians, or estimated from all pairs if there are enough runs.
     pub fn shift(&self) -> f64 {
         self.difference.map_or(self.b - self.a, |d| d.shift)
     }
 
-    /// The shift in parts of a; `None` where a is zero.
+    /// Returns the shift relative to a; `None` where a is zero.
     pub fn relative(&self) -> Option<f64> {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
@@ -58,12 +57,12 @@ impl Row {
         }
     }
 
-    /// The difference in per cent of a, with its sign.
+    /// Returns the difference in per cent of a, with its sign.
     pub fn percent(&self) -> Option<String> {
         self.relative().map(percent)
     }
 
-    /// Its interval in per cent of a; `None`: not enough runs.
+    /// Returns the interval of the difference in per cent of a; `None`: too few runs.
     pub fn interval(&self) -> Option<String> {
         let d = self.difference.filter(|_| self.a != 0.0)?;
         Some(format!(
@@ -73,49 +72,49 @@ impl Row {
         ))
     }
 
-    /// b is clearly better (true) or worse (false); `None`: not known.
+    /// Returns whether b is significantly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
         let d = self.difference.filter(Difference::is_clear)?;
-        // Less is better for times, more for rates and shares of success.
+        // Lower is better for times, higher for rates and success shares.
         (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == Unit::Time))
     }
 }
 
-/// A part of 1 in per cent, with its sign.
+/// Formats a share in per cent, with its sign.
 fn percent(part: f64) -> String {
     signed(part * 100.0, |v| format!("{v:.1}"))
 }
 
-/// Two groups of runs compared.
+/// The comparison of two groups of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What was compared with.
+    /// The group that is compared with (baseline).
     pub a: Side,
-    /// What was compared with `a`.
+    /// The group that is compared with `a`.
     pub b: Side,
     /// The metrics that all runs of both groups have.
     pub rows: Vec<Row>,
-    /// How many rows are judged: those whose values are not all the same.
+    /// The number of rows that are judged: those whose values differ at all.
     pub judged: usize,
-    /// Why the figures may not be comparable: loud sentences.
+    /// Reasons why the figures may not be comparable, as sentences.
     pub warnings: Vec<String>,
     /// Keys in which the plans of the first runs differ.
     pub plan_differences: Vec<PlanDifference>,
 }
 
-/// One group.
+/// One group of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Side {
     /// The first run's name and directory.
     pub name: String,
     /// The first run's directory.
     pub directory: String,
-    /// Runs in the group, at least one.
+    /// The number of runs in the group, at least one.
     pub runs: usize,
 }
 
 impl Side {
-    /// The name, the first directory, and how many more there are.
+    /// Returns the name, the first directory, and the number of further runs.
     pub fn words(&self) -> String {
         let more = match self.runs {
             1 => String::new(),
@@ -126,7 +125,7 @@ impl Side {
 }
 
 impl Unit {
-    /// A value with its unit.
+    /// Formats a value with its unit.
     pub fn show(self, value: f64) -> String {
         match self {
             Unit::Time => time(value),
@@ -137,7 +136,7 @@ impl Unit {
 }
 
 impl Comparison {
-    /// How the figures are to be read.
+    /// Describes the statistical method.
     pub fn method(&self) -> String {
         if self.enough_runs() {
             return format!(
@@ -160,7 +159,7 @@ impl Comparison {
         )
     }
 
-    /// A row a metric.
+    /// Returns a row for each metric.
     pub(crate) fn table(&self) -> Table {
         let head = ["", "A", "B", "B − A", "%", "95 % interval", "p", "B is"];
         let rows = self.rows.iter().map(|row| {
@@ -179,7 +178,7 @@ impl Comparison {
         Table::new(head, &[0, 7], rows)
     }
 
-    /// Both groups have enough runs for the rows that are judged.
+    /// Returns whether both groups have enough runs for the judged rows.
     pub fn enough_runs(&self) -> bool {
         rank::enough_values(self.a.runs, self.b.runs, self.judged)
     }
@@ -226,13 +225,13 @@ const COMMON_METRICS: &[Metric] = &[
     ("success", Unit::Share, |s| s.success_share),
 ];
 
-/// The metric where one side knows no more of its CPU than the user time.
+/// The metric that is used where one group only knows the user CPU time.
 const USER_CPU: Metric = cost("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });
 
-/// Compare group `b` with group `a`. `None`: a group is empty.
+/// Compares group `b` with group `a`. `None`: a group is empty.
 pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     let (first_a, first_b) = (a.first()?, b.first()?);
     let metrics = if first_a.header.cold && first_b.header.cold {
@@ -262,7 +261,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
             Some((metric, values(a)?, values(b)?))
         })
         .collect();
-    // What is the same in all runs can't differ by chance, and costs the other rows nothing.
+    // Values that are equal in all runs can't differ by chance and don't count for the correction.
     let judged = measured
         .iter()
         .filter(|(_, a, b)| a.iter().chain(b).any(|v| *v != a[0]))
@@ -295,7 +294,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
     })
 }
 
-/// Why the groups may not be what they seem; none is empty.
+/// Returns reasons why the groups may not be comparable; neither group is empty.
 fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<String> {
     let (first_a, first_b) = (&a[0], &b[0]);
     let mut warnings = Vec::new();

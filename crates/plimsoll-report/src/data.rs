@@ -1,5 +1,5 @@
-//! A run as tables for notebooks and spreadsheets: its intervals, its percentiles, and its calls where they were
-//! kept. A file a table, with a column a figure; times are in µs and carry that in their names.
+//! Exports a run as tables for notebooks and spreadsheets: its intervals, its percentiles, and its calls if they were
+//! recorded. Each table is a file with a column for each figure; times are in µs, which is part of their names.
 
 mod csv;
 #[cfg(feature = "parquet")]
@@ -18,7 +18,7 @@ use plimsoll_model::{ConnectPhases, Sample};
 
 use crate::ExportError;
 
-/// How tables are written.
+/// The file format of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// RFC 4180.
@@ -28,7 +28,7 @@ pub enum Format {
     Parquet,
 }
 
-/// What stands in a column; every figure may be missing.
+/// A function that returns the value of a column; every figure may be missing.
 enum Of<R> {
     Int(fn(&R) -> Option<u64>),
     Float(fn(&R) -> Option<f64>),
@@ -44,7 +44,7 @@ enum Cell {
     Text(String),
 }
 
-/// A column of the table whose rows are made of `R`: its name, and what stands in it.
+/// A column of a table whose rows are made from `R`: its name and value.
 struct Column<R>(&'static str, Of<R>);
 
 impl<R> Column<R> {
@@ -80,10 +80,11 @@ trait Sink {
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
-/// Writes the tables of `run` into `folder`, which is there. The names of the files, with their rows.
+/// Writes the tables of `run` to `folder`, which must exist. Returns the names of the files with their numbers of
+/// rows.
 ///
 /// # Errors
-/// When the run can't be read, or a file not be written.
+/// When the run can't be read, or a file can't be written.
 pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u64)>, ExportError> {
     let intervals = table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
         let mut failed = None;
@@ -177,10 +178,10 @@ fn table<R>(
     Ok((file, rows))
 }
 
-/// What one stage did in one interval.
+/// The record of one stage in one interval.
 struct Stretch {
     interval: Rc<IntervalRecord>,
-    /// Which of the interval's stages.
+    /// The position of the stage in the interval.
     at: usize,
     stage: String,
     warmup: bool,
@@ -247,7 +248,7 @@ const INTERVAL_COLUMNS: &[Column<Stretch>] = &[
     int("server_cpu_us", |s| s.interval.server?.cpu_us()),
 ];
 
-/// One percentile: of which time, in per cent, its value in nanoseconds, and of how many.
+/// One percentile: the name of the time, the percentile, its value in nanoseconds, and the number of values.
 type Percentile = (String, f64, u64, u64);
 
 const PERCENTILE_COLUMNS: &[Column<Percentile>] = &[
@@ -257,7 +258,7 @@ const PERCENTILE_COLUMNS: &[Column<Percentile>] = &[
     int("count", |(.., count)| Some(*count)),
 ];
 
-/// Times that stand for what the generator did to calls, not for what calls took.
+/// Times of the generator's effects on calls, rather than of the calls.
 const GENERATOR_TIMES: [&str; 2] = ["delayed", "cut_off"];
 
 fn percents() -> impl Iterator<Item = f64> {
@@ -265,7 +266,7 @@ fn percents() -> impl Iterator<Item = f64> {
     (1..100).map(f64::from).chain(tail)
 }
 
-/// One call.
+/// A row of one call.
 struct Call {
     sample: Sample,
     phases: Option<ConnectPhases>,

@@ -1,4 +1,4 @@
-//! What client and server used while the calls ran, as every report shows it.
+//! The table of resources that client and server used while the calls ran.
 
 use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, StageSummary};
@@ -6,7 +6,7 @@ use plimsoll_model::run::{Run, StageSummary};
 use crate::quantity::{bytes, count, known, or_dash, plural, time};
 use crate::table::Table;
 
-/// A row an end of which it is known.
+/// Returns a row for each end whose resources are known.
 pub(crate) fn table(run: &Run) -> Table {
     let head = [
         "process",
@@ -31,16 +31,16 @@ pub(crate) fn table(run: &Run) -> Table {
     Table::new(head, &[], rows)
 }
 
-/// Those of which it is known.
+/// Returns the ends whose resources are known.
 fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSummary)> {
     let ends = [("client", total.client), ("server", total.server)];
     ends.into_iter()
         .filter_map(|(name, used)| Some((name, used?)))
 }
 
-/// What to know of the table's figures.
+/// Returns notes on the table's figures.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
-    // Below this the process's own growth outweighs its connections.
+    // The process's own growth dominates if there are fewer connections.
     const MANY_CONNECTIONS: u64 = 1_000;
     let view = run.header.live_view_cpu_us.map(|us| {
         format!(
@@ -50,7 +50,7 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
     });
     let mut notes = Vec::from_iter(view);
     let total = &run.summary.total;
-    // Where memory itself was measured, at rest, that is reported elsewhere, and better.
+    // If memory was measured at rest, that more precise figure is reported elsewhere.
     if total.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
         let grown = |r: ResourcesSummary| {
             let grown = r.rss_bytes_max.saturating_sub(r.rss_bytes_before?);

@@ -1,4 +1,4 @@
-//! What calls and connections failed with, as every report shows it.
+//! The tables of failures of calls and connections.
 
 use plimsoll_model::run::Run;
 use plimsoll_model::run::summary::ErrorSummary;
@@ -6,19 +6,19 @@ use plimsoll_model::run::summary::ErrorSummary;
 use crate::quantity::{count, share};
 use crate::table::Table;
 
-/// The errors of calls.
+/// Returns the errors of calls.
 pub(crate) fn calls(run: &Run) -> Table {
     let total = &run.summary.total;
     table("error", &total.errors_by_code, total.ok + total.errors)
 }
 
-/// Calls that the run's end cut off.
+/// Returns the calls that the end of the run cut off.
 pub(crate) fn cut_off(run: &Run) -> Table {
     let total = &run.summary.total;
     table("cut off", &total.cut_off_by_code, total.due)
 }
 
-/// Calls that say nothing of the target: those, and the ones that were never sent.
+/// Returns the abandoned calls, which say nothing about the target: cut off or never sent.
 pub(crate) fn given_up(run: &Run) -> Table {
     let total = &run.summary.total;
     let mut given_up = table("given up", &total.cut_off_by_code, total.due);
@@ -34,7 +34,7 @@ pub(crate) fn given_up(run: &Run) -> Table {
     given_up
 }
 
-/// Attempts at a connection that failed, apart from calls.
+/// Returns failed attempts to connect, which are not calls.
 pub(crate) fn connections(run: &Run) -> Table {
     // Attempts at shared connections happen in any stage, and before the first call.
     let mut failures: Vec<ErrorSummary> = Vec::new();
@@ -52,7 +52,7 @@ pub(crate) fn connections(run: &Run) -> Table {
     table("connection failed", &failures, attempts)
 }
 
-/// A row a code, below the name of what happened; `whole`: the calls, or attempts, of which these are some.
+/// Returns a row for each code, with `what` happened as heading; `whole`: the total of calls or attempts.
 fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> Table {
     let head = [what, "count", "share", "whose", "what happened"];
     let rows = errors.iter().map(|e| {
@@ -67,7 +67,7 @@ fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> Table {
     Table::new(head, &[0, 3, 4], rows)
 }
 
-/// What servers, the system and libraries said of the codes in `errors`.
+/// Returns the texts of servers, system and libraries for the codes in `errors`.
 pub(crate) fn details(run: &Run, errors: &Table) -> Vec<String> {
     let details = run.summary.details.iter();
     let told = details.filter(|detail| errors.rows.iter().any(|row| row[0] == detail.code.code()));
@@ -75,7 +75,7 @@ pub(crate) fn details(run: &Run, errors: &Table) -> Vec<String> {
         .collect()
 }
 
-/// Text from the network must not steer the terminal, and stays in its line.
+/// Escapes text from the network, which must not control the terminal or break lines.
 fn printable(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Why a run could not be exported, in whichever form.
+//! Errors of exports.
 
 use std::io;
 
@@ -10,16 +10,16 @@ pub enum ExportError {
     /// The run's files can't be read.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The run is none of a language model.
+    /// The run is not one of a language model.
     #[error("the run has no tokens: only answers read with stream = \"openai\" have")]
     NoTokens,
-    /// A file of this name can't be written.
+    /// The file of this name can't be written.
     #[error("writing {0} failed")]
     Write(String, #[source] io::Error),
 }
 
 impl ExportError {
-    /// An error while `what` was written.
+    /// Creates the error of writing `what`.
     pub(crate) fn write(what: &str) -> impl Fn(io::Error) -> ExportError {
         move |source| ExportError::Write(what.to_owned(), source)
     }

@@ -1,11 +1,11 @@
-//! How a run was made, in words: what every report states beside its figures.
+//! Describes how a run was made, in words that all reports share.
 
 use plimsoll_model::run::header::{Loop, RunHeader, Security};
 use plimsoll_model::run::{Machine, Run, Source, State, Timestamp};
 
 use crate::quantity::{bytes, count, plural, time};
 
-/// Who decided when calls start, over which connections and which link.
+/// Describes the arrival model, the connections and their security.
 pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     let mut parts = Vec::from_iter(issuing(h.load_loop, h.arrivals.as_deref(), h.clients));
     if h.cold {
@@ -33,7 +33,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
     parts
 }
 
-/// The call, and at what it is.
+/// Returns what was called, and at which target.
 pub(crate) fn what(h: &RunHeader) -> Option<String> {
     let target = h.target.as_ref().map(|target| format!("at {target}"));
     let parts: Vec<&str> = [h.call.as_deref(), target.as_deref()]
@@ -43,18 +43,18 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(" "))
 }
 
-/// What a reader should know of how it was made.
+/// Returns the notes on how the run was made.
 pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
     let closed = (h.load_loop == Some(Loop::Closed))
         .then_some("closed loop: a slow target gets less load, so response times are understated");
     h.notes.iter().map(String::as_str).chain(closed)
 }
 
-/// That the run ended before its end, and why; where it did not, what else there is to say of its end.
+/// Describes how the run ended if not normally, with the reason; otherwise other remarks on its end.
 pub(crate) fn ending(run: &Run) -> Option<String> {
     let reason = run.reason.as_deref();
     match run.state {
-        // The problem that makes it so is among the run's problems.
+        // The reason is among the run's problems.
         State::Invalid => None,
         State::Complete => reason.map(str::to_owned),
         state => Some(match reason {
@@ -64,7 +64,7 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
     }
 }
 
-/// Who decided when calls start.
+/// Describes the arrival model.
 pub(crate) fn issuing(
     load_loop: Option<Loop>,
     arrivals: Option<&str>,
@@ -100,7 +100,7 @@ fn link(h: &RunHeader, security: Security) -> String {
     }
 }
 
-/// The machine that made the load.
+/// Describes the machine that made the load.
 pub(crate) fn machine(m: &Machine) -> String {
     let parts = [
         m.cpu_model.clone(),
@@ -112,12 +112,12 @@ pub(crate) fn machine(m: &Machine) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// A moment to the second.
+/// Formats a time to the second.
 pub(crate) fn when(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
-/// What became of the calls that were due, as a sum.
+/// Describes the counts of calls as a sum.
 pub(crate) fn counts(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut sum = format!(

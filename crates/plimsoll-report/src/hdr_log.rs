@@ -1,7 +1,7 @@
-//! The intervals of a run as an HdrHistogram interval log, which HdrHistogram's own tools in
-//! Java, Python and other languages read.
+//! Exports a run's intervals as an HdrHistogram interval log, for HdrHistogram's own tools in Java, Python and other
+//! languages.
 //!
-//! Response and service times, tagged so; values in the log are nanoseconds, the column of
+//! It contains response and service times, distinguished by tags; values in the log are nanoseconds, the column of
 //! maxima milliseconds.
 
 use std::io::{self, Write};
@@ -13,10 +13,10 @@ use plimsoll_model::run::{IntervalRecord, Run};
 
 use crate::ExportError;
 
-/// Write the intervals of `run` to `out`; how many lines. Warm-up is left out.
+/// Writes the intervals of `run` to `out`, without warm-up; returns the number of lines.
 ///
 /// # Errors
-/// When the run can't be read, or the log not written.
+/// When the run can't be read, or the log can't be written.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     let failed =
         |e: &dyn std::fmt::Debug| ExportError::write("the log")(io::Error::other(format!("{e:?}")));
@@ -50,7 +50,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     Ok(written)
 }
 
-/// The histograms of an interval's measured stages.
+/// Returns the merged histograms of an interval's measured stages.
 fn histograms(
     run: &Run,
     interval: &IntervalRecord,

@@ -1,10 +1,9 @@
-//! The report as one HTML file: no script, no font, no request to anywhere.
+//! The report as one HTML file without scripts, fonts or external requests.
 //!
-//! Made from run directories alone: [`runs`] of one run or of several laid over each other,
-//! [`fn@comparison`] of two groups of them, [`search`] of a search, [`ladder`] of a ladder. The
-//! verdict stands first. Every picture is inline SVG, drawn once for
-//! wide and once for narrow screens, and has its figures in a table behind it. Colours are
-//! CSS variables, so that light, dark and print each have their own.
+//! It is made from run directories alone: [`runs`] for one run or several overlaid, [`fn@comparison`] for two groups,
+//! [`search`] for a search, [`ladder`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn once
+//! for wide and once for narrow screens, with its figures in a table below. Colours are CSS variables, so that light,
+//! dark and print have their own.
 
 mod bars;
 mod chart;
@@ -46,18 +45,20 @@ pub use folder::{Item, Kind, folder, message, within};
 use page::{Card, Facts, Tone, page};
 use timeline::Timeline;
 
-/// A run with all that is drawn of it.
+/// A run prepared for drawing.
 #[derive(Clone, Debug)]
 pub struct View {
     run: Run,
     timeline: Timeline,
     judged: Vec<Judged>,
-    /// Others are shown on the same page.
+    /// Whether other runs are on the same page.
     is_one_of_several: bool,
     overhead_over: Option<Duration>,
 }
 
 impl View {
+    /// Reads the intervals of `run`.
+    ///
     /// # Errors
     /// When the run's intervals can't be read.
     pub fn of(run: Run) -> Result<View, RunError> {
@@ -72,7 +73,7 @@ impl View {
         })
     }
 
-    /// Shows what was added to the server's own `delay`, where that is known.
+    /// Sets the server's own `delay`, if known, so that the added overhead is shown.
     pub fn over(self, delay: Option<Duration>) -> View {
         View {
             overhead_over: delay,
@@ -80,7 +81,7 @@ impl View {
         }
     }
 
-    /// `what`, with the name of the run before it where there are several.
+    /// Returns `what`, preceded by the run's name if there are several.
     fn named(&self, what: &str) -> String {
         if self.is_one_of_several {
             format!("{}, {what}", self.run.header.name)
@@ -90,7 +91,7 @@ impl View {
     }
 }
 
-/// The report of one run, or of several laid over each other.
+/// Returns the report of one run, or of several overlaid.
 pub fn runs(views: &[View]) -> String {
     let title = match views {
         [one] => one.run.header.name.clone(),
@@ -99,7 +100,7 @@ pub fn runs(views: &[View]) -> String {
     page(&title, &each(views))
 }
 
-/// The report of a run of several lanes, which `views` are of, in order.
+/// Returns the report of a run of several lanes; `views` are theirs, in order.
 pub fn lanes(record: &LanesRecord, views: &[View]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);
@@ -110,7 +111,7 @@ pub fn lanes(record: &LanesRecord, views: &[View]) -> String {
     page(&record.name, &body)
 }
 
-/// What there is of each run.
+/// Returns the sections of each run.
 fn each(views: &[View]) -> Markup {
     let views = told_apart(views);
     let views = &views[..];
@@ -137,7 +138,7 @@ fn each(views: &[View]) -> Markup {
     }
 }
 
-/// Runs of one name with the directories that tell them apart in their names.
+/// Adds directories to the names of runs with the same name.
 fn told_apart(views: &[View]) -> Cow<'_, [View]> {
     if let [_] = views {
         return Cow::Borrowed(views);
@@ -162,7 +163,7 @@ fn told_apart(views: &[View]) -> Cow<'_, [View]> {
     Cow::Owned(renamed.collect())
 }
 
-/// The report of a search, kept in `dir`. `plan`: the text of its plan.
+/// Returns the report of the search in `dir`. `plan`: the text of its plan.
 pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let finding = record.finding.as_ref();
     let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
@@ -202,7 +203,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     page(&format!("{}: the load line", record.name), &body)
 }
 
-/// The report of a ladder, kept in `dir`. `plan`: the text of its plan.
+/// Returns the report of the ladder in `dir`. `plan`: the text of its plan.
 pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     if record.limits.is_some() {
         return sweep::page(record, plan, dir);
@@ -270,7 +271,7 @@ fn verdict(view: &View) -> Markup {
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
     let unjudged = view.judged.iter().any(|j| j.verdict != Verdict::Met);
     let (tone, label) = match (run.state, invalid) {
-        // Even where the run is invalid: nothing that makes it so is the cause.
+        // A miss counts even in an invalid run, whose problems can't be the cause.
         _ if Conclusion::of(&view.judged) == Some(Conclusion::Fail) => {
             (Tone::Bad, "objective missed")
         }

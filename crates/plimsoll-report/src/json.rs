@@ -1,5 +1,5 @@
-//! What `--json` prints: one document of any number of runs, or of the many runs of a search, a ladder or a sweep.
-//! Its shape is that of `docs/run-format.md`, and as stable.
+//! The output of `--json`: one document of runs, or of a search, a ladder or a sweep. Its structure is that of
+//! `docs/run-format.md`, and as stable.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 use crate::overhead::overhead;
 use crate::sweep;
 
-/// The document's version, greater whenever a key changes its meaning or its place.
+/// The version of the document, increased whenever a key changes its meaning or place.
 const DOCUMENT_VERSION: u32 = 1;
 
-/// Runs, in their order.
+/// Returns the document of runs, in the given order.
 pub fn runs<'a>(runs: impl IntoIterator<Item = &'a Run>, overhead_over: Option<Duration>) -> Value {
     let runs = runs.into_iter().map(|run| document(run, overhead_over));
     json!({ "version": DOCUMENT_VERSION, "runs": runs.collect::<Vec<_>>() })
 }
 
-/// Lanes: their runs, in order, and the record of which they are.
+/// Returns the document of lanes: their runs, in order, and their record.
 ///
 /// # Errors
-/// When the record can't be written as JSON.
+/// When the record can't be serialised as JSON.
 pub fn lanes(
     record: &LanesRecord,
     of: &[Run],
@@ -37,18 +37,18 @@ pub fn lanes(
     Ok(document)
 }
 
-/// The search in `dir`.
+/// Returns the document of the search in `dir`.
 ///
 /// # Errors
-/// When the record can't be written as JSON.
+/// When the record can't be serialised as JSON.
 pub fn search(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
     Ok(of_many("search", serde_json::to_value(record)?, dir))
 }
 
-/// The ladder or the sweep in `dir`.
+/// Returns the document of the ladder or sweep in `dir`.
 ///
 /// # Errors
-/// When the record can't be written as JSON.
+/// When the record can't be serialised as JSON.
 pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
     if record.limits.is_some() {
         return Ok(of_many("sweep", sweep::document(record), dir));
@@ -66,14 +66,14 @@ pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
     Ok(of_many("ladder", ladder, dir))
 }
 
-/// The runs are in the record's directory, and their figures in the record.
+/// Returns the document of a record, which contains figures of runs in its directory.
 fn of_many(kind: &str, mut record: Value, dir: &Path) -> Value {
     record["directory"] = json!(dir);
     json!({ "version": DOCUMENT_VERSION, "runs": [], kind: record })
 }
 
-/// One run: the keys of `run.json`, with `directory`, `objectives` with the `verdict` on them, and with
-/// `overhead` where a server's own delay is stated.
+/// Returns one run: the keys of `run.json`, with `directory`, `objectives` with the `verdict` on them, and `overhead`
+/// if the server's own delay is given.
 fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);

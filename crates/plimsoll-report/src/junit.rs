@@ -1,6 +1,6 @@
-//! The objectives of runs as JUnit XML, for continuous integration: a suite a run, a test case
-//! an objective, and one for the run's validity, so that no suite is ever empty. Of a ladder a
-//! suite is a rung, and one more has its gates; a search is one suite, with a case for its result.
+//! The objectives of runs as JUnit XML, for continuous integration: a suite for each run, a test case for each
+//! objective, and one for the run's validity, so that no suite is empty. Of a ladder, each rung is a suite, and one
+//! more contains its gates; a search is one suite, with a case for its result.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -13,18 +13,18 @@ use plimsoll_model::search::{Limit, SearchRecord};
 use crate::ladder as rungs;
 use crate::search as words;
 
-/// The document of runs.
+/// Returns the document of runs.
 pub fn render(runs: &[Run]) -> String {
     document(runs.iter().map(Suite::of).collect())
 }
 
-/// The document of a ladder: a suite a rung, and one for the resolution that was asked for.
+/// Returns the document of a ladder: a suite for each rung, and one for gates and resolution.
 pub fn ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| Suite::rung(record, r));
     document(rungs.chain(Suite::between_rungs(record)).collect())
 }
 
-/// The document of a search.
+/// Returns the document of a search.
 pub fn search(record: &SearchRecord) -> String {
     let headline = || words::headline(record);
     let is_found = Case {
@@ -57,12 +57,12 @@ fn stamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
-/// Gives equal names a number, from the second on: of test cases with one class name and name, many readers show only
-/// one. Plans without a name of their own have one name if they have one method.
+/// Numbers equal names from the second on: many readers show only one of several test cases with the same class name
+/// and name. Plans without a name have the same default name if they call the same method.
 fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     let mut known = HashSet::new();
     for name in names {
-        // What is left out is no difference.
+        // Characters that are left out don't make names different.
         name.retain(is_kept);
         let mut unique = name.clone();
         let mut number = 1;
@@ -97,7 +97,7 @@ fn document(mut suites: Vec<Suite>) -> String {
 
 struct Case {
     name: String,
-    /// `failure` or `error`, and why; `None`: passed.
+    /// The element `failure` or `error`, and its message; `None`: passed.
     problem: Option<(&'static str, String)>,
 }
 
@@ -105,7 +105,7 @@ struct Suite {
     name: String,
     timestamp: String,
     seconds: f64,
-    /// The server's certificate was not checked.
+    /// Whether the server's certificate was not verified.
     insecure: bool,
     cases: Vec<Case>,
 }
@@ -124,13 +124,14 @@ impl Suite {
         }
     }
 
-    /// An objective is missed where it is missed in a slice.
+    /// Returns the suite of a rung; an objective is missed if it is missed in a slice.
     fn rung(record: &LadderRecord, rung: &Rung) -> Suite {
         let unsure = rung
             .slices
             .iter()
             .filter(|s| s.is_generator_limited())
-            // What was late for all rungs alike is in no difference, and nothing else is to be proved.
+            // In batches, lateness affects all rungs alike and is in no difference; without objectives nothing else is
+            // judged.
             .filter(|s| record.turns.is_none() || !s.objectives.is_empty())
             .count();
         let missed = rung
@@ -177,7 +178,7 @@ impl Suite {
             name: format!("{}: {}", record.name, rung.name),
             timestamp: stamp(record.started_at),
             seconds: {
-                // A sweep's slices may be in pieces.
+                // The slices of a sweep may be divided.
                 let length = |s: &Slice| s.volume.as_ref().map_or(record.slice_s, |v| v.elapsed_s);
                 rung.slices.iter().map(length).sum()
             },
@@ -186,8 +187,7 @@ impl Suite {
         }
     }
 
-    /// The gates, and the resolution that was wanted: `None`, where neither was asked for and the ladder
-    /// came to its end.
+    /// Returns the suite of gates and resolution: `None` if neither was asked for and the ladder was completed.
     fn between_rungs(record: &LadderRecord) -> Option<Suite> {
         let mut cases: Vec<Case> = record
             .gated()
@@ -269,10 +269,10 @@ impl Suite {
     }
 }
 
-/// The figures describe the target, all of the run, and more than failures.
+/// Returns the test case of validity: complete, with figures of the target, and not only failures.
 fn validity(run: &Run, judged: &[Judged]) -> Case {
     let problem = match run.state {
-        // Lost, or missed whatever the generator did: that is a failure, and a proof.
+        // Lost, or missed whatever the generator did: the failure is proven.
         _ if Conclusion::of(judged) == Some(Conclusion::Fail) => None,
         State::Complete if run.summary.total.ok == 0 => Some("not one call succeeded".to_owned()),
         State::Complete => None,
@@ -303,12 +303,12 @@ fn objective(judged: Judged) -> Case {
     }
 }
 
-/// Whether XML 1.0 (2.2) can hold a character.
+/// Returns whether XML 1.0 (2.2) allows a character.
 fn is_kept(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\t') || !c.is_control() && !('\u{fffe}'..='\u{ffff}').contains(&c)
 }
 
-/// Text for an attribute; what XML 1.0 (2.2) can't hold at all is left out.
+/// Escapes text for an attribute; characters that XML 1.0 (2.2) does not allow are left out.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -317,7 +317,7 @@ fn escape(text: &str) -> String {
             '<' => out += "&lt;",
             '>' => out += "&gt;",
             '"' => out += "&quot;",
-            // As they are, a parser would make blanks of them (XML 1.0, 3.3.3).
+            // A parser would convert literal ones to blanks (XML 1.0, 3.3.3).
             '\n' => out += "&#10;",
             '\r' => out += "&#13;",
             '\t' => out += "&#9;",
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_breaks_the_document() {
+    fn junit_escapes_any_text() {
         assert_eq!(
             escape("a<b> & \"c\"\n\u{1}d"),
             "a&lt;b&gt; &amp; &quot;c&quot;&#10;d"

@@ -1,4 +1,4 @@
-//! A ladder: each rung's figures, and what it adds to the others, as the terminal and Markdown have them.
+//! A ladder: the figures of rungs and the costs that they add, for the terminal and Markdown.
 
 mod bill;
 mod notes;
@@ -17,7 +17,7 @@ use notes::lasted;
 pub use notes::notes;
 pub(crate) use notes::{libraries, limits, resolution};
 
-/// A value of `metric` with its unit.
+/// Formats a value of `metric` with its unit.
 pub fn show(metric: Metric, value: f64) -> String {
     match metric.unit() {
         Unit::Micros => time(value),
@@ -25,7 +25,7 @@ pub fn show(metric: Metric, value: f64) -> String {
     }
 }
 
-/// A difference in words: `+120 µs (100 µs … 140 µs)`, or that none was seen.
+/// Describes a difference: `+120 µs (100 µs … 140 µs)`, or that it is not significant.
 pub fn added(metric: Metric, added: Added) -> String {
     let signed = |value| signed(value, |v| show(metric, v));
     match added {
@@ -42,14 +42,14 @@ pub fn added(metric: Metric, added: Added) -> String {
                 signed(d.high)
             )
         }
-        // A call's bytes vary by some hundredths: acknowledgements of settings, pings.
+        // The bytes of a call vary by hundredths: acknowledgements of settings, pings.
         Added::Counted(more) => signed(more.round()),
         Added::TooFew => "not enough data".to_owned(),
     }
 }
 
-/// What new connections cost at each rung: a row a kind of connection. `None` where rungs do not differ in
-/// their certificates.
+/// Returns the costs of new connections: a row for each kind of connection of each rung. `None` where rungs have the
+/// same certificates.
 pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
     const HEAD: [&str; 10] = [
         "a new connection with a call",
@@ -76,7 +76,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
                 resumed: price.resumed,
                 ..handshake.clone()
             };
-            // What another library takes at the server was not measured.
+            // The cost of another TLS library at the server was not measured.
             let is_ours = rung.server_tls == ladder.client_tls;
             let of_server = primitives.of_server(&handshake).filter(|_| is_ours);
             let ends = [
@@ -99,7 +99,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
                 row.push(or_dash(part, |(cpu, us)| {
                     format!("{} ({:.0} %)", time(us), us / cpu * 100.0)
                 }));
-                // A core has a thousand times a thousand µs a second.
+                // The number of cores for 1,000 new connections a second.
                 row.push(or_dash(cpu, |us| format!("{:.2}", us / 1e3)));
             }
             row.push(or_dash(price.bytes, |b| bytes(b.round() as u64)));
@@ -109,7 +109,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
     Some(Table::new(HEAD, &[0], rows))
 }
 
-/// Objectives that slices did not meet, and the verdict on all of them; empty where the plan has none.
+/// Returns the objectives that slices missed, and the verdict on all of them; empty where the plan has none.
 pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     let mut sentences: Vec<String> = verdict(ladder).into_iter().collect();
     sentences.extend(ladder.rungs.iter().flat_map(unmet));
@@ -117,13 +117,13 @@ pub fn objectives(ladder: &LadderRecord) -> Vec<String> {
     sentences
 }
 
-/// The verdict on all objectives, gates and the resolution; `None`: there are none.
+/// Returns the verdict on all objectives, gates and the resolution; `None`: there are none.
 pub(crate) fn verdict(ladder: &LadderRecord) -> Option<String> {
     let conclusion = ladder.conclusion()?;
     Some(format!("verdict on the objectives: {}", conclusion.name()))
 }
 
-/// What the rungs add, in the fewest words: to the first one, or of rungs that had slices, to the one below.
+/// Summarises what the rungs add: compared with the first one or, in slices, with the one below.
 pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
     let bill = bill(ladder);
     if !bill.is_empty() {
@@ -140,7 +140,7 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
         .collect()
 }
 
-/// What became of a rung at a gate.
+/// Describes the result of a rung at a gate.
 pub(crate) fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
     let metric = gated.gate.metric;
     let word = match gated.passage {
@@ -185,8 +185,8 @@ fn unmet(rung: &Rung) -> Vec<String> {
     seen.into_iter().map(sentence).collect()
 }
 
-/// Differences of it are stated: proxies' CPU over all the turns is one figure without an interval, and so is their
-/// memory.
+/// Returns whether differences of the metric are shown: CPU time and memory of proxies are single figures without an
+/// interval where rungs are measured in batches.
 fn is_compared(ladder: &LadderRecord, metric: Metric) -> bool {
     match metric {
         Metric::ProxyMemory => false,
@@ -195,7 +195,7 @@ fn is_compared(ladder: &LadderRecord, metric: Metric) -> bool {
     }
 }
 
-/// The metrics that were measured.
+/// Returns the metrics that were measured.
 pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
     Metric::ALL
         .into_iter()
@@ -203,11 +203,11 @@ pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
         .collect()
 }
 
-/// Metrics that stand in one table.
+/// Metrics that share a table.
 pub struct Group {
-    /// The head of the first column, with the rungs' names.
+    /// The heading of the first column, which has the rungs' names.
     pub heading: &'static str,
-    /// Each with the head of its column.
+    /// The metrics, each with the heading of its column.
     pub columns: Vec<(Metric, &'static str)>,
 }
 
@@ -216,7 +216,7 @@ impl Group {
         self.columns.iter().map(|(metric, _)| *metric)
     }
 
-    /// A row a rung.
+    /// Returns a row for each rung.
     pub(crate) fn table(&self, ladder: &LadderRecord) -> Table {
         let head = [self.heading].into_iter();
         let head = head.chain(self.columns.iter().map(|(_, name)| *name));
@@ -229,7 +229,7 @@ impl Group {
     }
 }
 
-/// The tables of the rungs' figures.
+/// Returns the tables of the rungs' figures.
 pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     let in_slices = ladder.turns.is_none();
     let column = |m: Metric| match m {
@@ -274,7 +274,7 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     .collect()
 }
 
-/// How the rungs were measured.
+/// Describes how the rungs were measured.
 pub(crate) fn how(ladder: &LadderRecord) -> String {
     let rungs = plural(ladder.rungs.len() as u64, "rung");
     let rounds = match &ladder.turns {
@@ -301,11 +301,11 @@ pub(crate) const INVALID_NOTE: &str =
     "INVALID: generator-limited. These differences may be the load generator's, not the target's.";
 pub(crate) const INTERVALS_NOTE: &str = "95 % simultaneous confidence intervals: of 100 ladders of equal rungs, at least 95 claim no difference.";
 
-/// What one rung adds to another.
+/// The costs that one rung adds to another.
 pub(crate) struct Addition {
     pub(crate) upper: String,
     pub(crate) lower: String,
-    /// A metric, and what is added to it.
+    /// The metrics, each with its difference.
     pub(crate) rows: Vec<(String, String)>,
 }
 
@@ -329,7 +329,7 @@ pub(crate) fn additions(ladder: &LadderRecord) -> Vec<Addition> {
     pairs.map(of_pair).collect()
 }
 
-/// The rounds that were measured: in each, every rung once.
+/// Returns the number of measured rounds, in each of which every rung was measured once.
 pub fn rounds(ladder: &LadderRecord) -> u64 {
     let rounds = match &ladder.turns {
         Some(turns) => turns.rounds,
@@ -341,7 +341,7 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
     rounds as u64
 }
 
-/// What the figures of a rung are.
+/// Returns the heading of the figures of rungs.
 fn heading(ladder: &LadderRecord) -> &'static str {
     match ladder.turns {
         Some(_) => "rung (service times)",
@@ -349,7 +349,7 @@ fn heading(ladder: &LadderRecord) -> &'static str {
     }
 }
 
-/// The ladder, with a line's end at its end.
+/// Renders the ladder, with a line feed at its end.
 pub fn render(ladder: &LadderRecord, options: &Options) -> String {
     let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), how(ladder));
     if ladder.is_generator_limited() {

@@ -1,4 +1,4 @@
-//! A run of several lanes: a line each, and their sum. The terminal, the page and Markdown draw the same table.
+//! A run of several lanes: a row for each, and their sum. Terminal, page and Markdown share the table.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::table::Table;
 use crate::terminal::Options;
 use crate::totals;
 
-/// The lanes' lines on the terminal; `runs` are theirs, in order. With a line's end at its end.
+/// Renders the lanes for the terminal, with a line feed at its end; `runs` are theirs, in order.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
     let _ = writeln!(out, "{}", table(record, runs).unbroken(options.width));
@@ -19,7 +19,7 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
     out
 }
 
-/// What is to be known of the table.
+/// Returns notes on the table.
 pub(crate) fn note(runs: &[Run]) -> String {
     let due = runs.iter().map(|run| run.summary.total.due).sum();
     format!(
@@ -28,7 +28,7 @@ pub(crate) fn note(runs: &[Run]) -> String {
     )
 }
 
-/// A row a lane, and their sum.
+/// Returns a row for each lane, and their sum.
 pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
     let head = [
         "lane",

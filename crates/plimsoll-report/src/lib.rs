@@ -1,10 +1,9 @@
-//! Runs as people and programs read them.
+//! Reports and exports of runs.
 //!
-//! Everything here is a pure function of run directories: [`terminal`] for people,
-//! [`json`] for programs, [`lines`] for the line-per-request files of other harnesses,
-//! [`aiperf`] as AIPerf names its metrics, [`bencher`] as Bencher takes them, [`data`] as tables for notebooks,
-//! and [`compare`] for two groups of runs. Nothing here measures, decides or opens a
-//! socket; the binary prints what these functions return.
+//! Everything here is a pure function of run directories: [`terminal`] for people, [`json`] for programs, [`lines`]
+//! for the line-per-request files of other load generators, [`aiperf`] in the format of AIPerf, [`bencher`] in that of
+//! Bencher, [`data`] as tables for notebooks, and [`compare`] for two groups of runs. Nothing here measures, decides
+//! or opens a socket; the binary prints what these functions return.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Line-per-request files, as older harnesses write and read them.
+//! Line-per-request files of older load generators.
 //!
 //! The first line names the test: `#TEST=01_steady` (calls over a kept connection) or
 //! `#TEST=02_coldconn` (a new connection for every call). Then one JSON object a call:
@@ -20,10 +20,10 @@ use crate::ExportError;
 const STEADY_HEADER: &str = "#TEST=01_steady";
 const COLD_HEADER: &str = "#TEST=02_coldconn";
 
-/// Write the calls of `run` that are not warm-up. The number of calls written.
+/// Writes the calls of `run` that are not warm-up; returns their number.
 ///
 /// # Errors
-/// When the run kept no calls or can't be read, or the lines not written.
+/// When the run did not record calls or can't be read, or the lines can't be written.
 pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     if !run.has_requests {
         return Err(RunError::NoRequests(run.dir.clone()).into());
@@ -57,7 +57,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
     Ok(written)
 }
 
-/// One line, whichever of the three it is.
+/// One line of any of the three forms.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -69,7 +69,7 @@ struct Line {
     t_total_ms: Option<f64>,
 }
 
-/// A time in a line as nanoseconds.
+/// Converts a time of a line to nanoseconds.
 fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
     match ms {
         None => Err(format!("{key} is missing: a call that is ok has its time")),
@@ -110,12 +110,11 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Bytes of a line; a call takes 100.
+/// Maximum bytes of a line; a call takes about 100.
 const MAX_LINE: usize = 1 << 20;
 
-/// Make a run directory `dir` of the line-per-request file `path`. What the file doesn't
-/// hold (rate, duration, service time, resources) is not known of the run either.
-/// `imported_at` stands for the start, which the file doesn't hold.
+/// Creates a run directory `dir` from the line-per-request file `path`. What the file doesn't contain (rate, duration,
+/// service time, resources) stays unknown. `imported_at` is used as the start.
 pub fn import(
     path: &Path,
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Runs as Markdown, for the summary of a job or a pull request.
+//! Renders runs as Markdown, for the summary of a CI job or a pull request.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use crate::{
     addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
 };
 
-/// The summary: a table of the runs, then each run's objectives, problems and figures; `overhead_over`: the server's own
-/// delay, where what was added to it is to be shown.
+/// Renders runs: a table of all, then each run's objectives, problems and figures. `overhead_over`: the server's own
+/// delay, if the overhead is to be shown.
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let rows = runs.iter().map(|run| {
@@ -41,7 +41,8 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     out
 }
 
-/// A run of several lanes: a row a lane and their sum, then each as [`render`] has it; `runs` are theirs, in order.
+/// Renders a run of several lanes: a row for each and their sum, then each lane like [`render`]; `runs` are theirs, in
+/// order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", cell(&record.name));
     part(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
@@ -49,7 +50,7 @@ pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>
     out + &render(runs, overhead_over)
 }
 
-/// How the run was made, its objectives, and what is to be known of its figures.
+/// Writes how the run was made, its objectives, and notes on its figures.
 fn verdicts(out: &mut String, run: &Run) {
     sentences(out, answer(run));
     let how = facts::how(&run.header);
@@ -75,7 +76,7 @@ fn verdicts(out: &mut String, run: &Run) {
     sentences(out, facts::notes(&run.header));
 }
 
-/// Its figures: a table a part of the report, with what is to be known of it.
+/// Writes the figures: a table for each part of the report, with notes.
 fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let summary = &run.summary;
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
@@ -126,7 +127,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     part(out, &ends::table(run).sideways(), ends::notes(run));
 }
 
-/// A table, and what is to be known of it; nothing without rows.
+/// Writes a table and its notes; nothing if it has no rows.
 fn part(out: &mut String, rows: &Table, notes: impl IntoIterator<Item = String>) {
     if rows.rows.is_empty() {
         return;
@@ -140,7 +141,7 @@ fn part(out: &mut String, rows: &Table, notes: impl IntoIterator<Item = String>)
     sentences(out, notes);
 }
 
-/// A search: its result in sentences, and a row a trial.
+/// Renders a search: its result in sentences, and a row for each trial.
 pub fn search(record: &SearchRecord) -> String {
     let mut out = format!(
         "**{}** at {}\n\n{}\n\n",
@@ -158,7 +159,7 @@ pub fn search(record: &SearchRecord) -> String {
     out
 }
 
-/// A ladder, or a sweep: the verdict and what is to be known, and a row a rung.
+/// Renders a ladder or sweep: the verdict and notes, and a row for each rung.
 pub fn ladder(record: &LadderRecord) -> String {
     if record.limits.is_some() {
         return swept(record);
@@ -215,7 +216,7 @@ fn swept(record: &LadderRecord) -> String {
     out
 }
 
-/// Sentences, each with a dash.
+/// Writes sentences as a list.
 fn sentences<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) {
     for sentence in all {
         let _ = writeln!(out, "- {}", cell(sentence.as_ref()));
@@ -236,7 +237,7 @@ fn table(out: &mut String, table: &Table) {
     }
 }
 
-/// Two groups of runs: the warnings, a row a metric, where the plans differ.
+/// Renders a comparison: the warnings, a row for each metric, and differences of the plans.
 pub fn comparison(c: &Comparison) -> String {
     let mut out = String::new();
     for warning in &c.warnings {
@@ -266,7 +267,7 @@ pub fn comparison(c: &Comparison) -> String {
     out
 }
 
-/// Text that stays in its cell and means nothing to Markdown or HTML.
+/// Escapes text for a table cell, so that it has no meaning in Markdown or HTML.
 fn cell(text: &str) -> String {
     let mut cell = String::with_capacity(text.len());
     for c in text.chars() {
@@ -274,7 +275,7 @@ fn cell(text: &str) -> String {
             '\\' | '|' | '[' | '`' | '*' | '_' | '~' => cell.extend(['\\', c]),
             '&' => cell.push_str("&amp;"),
             '<' => cell.push_str("&lt;"),
-            // A name behind it would be notified.
+            // A name after it would be notified.
             '@' => cell.push_str("&#64;"),
             '\n' | '\r' => cell.push(' '),
             c => cell.push(c),

@@ -1,4 +1,4 @@
-//! What streams and sessions are measured by besides their calls, as every report says it.
+//! Describes measures of streams and sessions, in words that all reports share.
 
 use std::fmt::Write;
 
@@ -13,18 +13,18 @@ use crate::answer::wide;
 use crate::quantity::{bytes, count, or_dash, rate, time};
 use crate::table::Table;
 
-/// How the times of a run with streams are read.
+/// A note on how to read the times of a run with streams.
 pub(crate) const STREAMS_NOTE: &str =
     "a call is a whole stream: response and service time end with its status";
 
-/// Who makes several calls: how many ended well and how many badly, and what their calls are called.
+/// The counters of callers that make several calls each, and the name of their calls.
 pub(crate) struct Callers {
     ok: Count,
     failed: Count,
     pub(crate) calls: &'static str,
 }
 
-/// Those whose calls are queries for tokens.
+/// Callers whose calls are queries for tokens.
 const QUERY_CALLERS: Callers = Callers {
     ok: Count::keyed("sessions_ok"),
     failed: Count::keyed("sessions_failed"),
@@ -38,7 +38,7 @@ const SCRIPT_USERS: Callers = Callers {
 const CALLERS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
 
 impl Callers {
-    /// What they are, as the counts are named.
+    /// Returns the name of these callers.
     pub(crate) fn name(&self) -> &'static str {
         let key = self.ok.key();
         key.strip_suffix("_ok").unwrap_or(key)
@@ -55,7 +55,7 @@ impl Callers {
     }
 }
 
-/// What arrived in `run` where it was not single calls.
+/// Returns the callers that arrived in `run`; `None`: single calls arrived.
 pub(crate) fn arriving(run: &Run) -> Option<Callers> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
@@ -64,36 +64,36 @@ pub(crate) fn arriving(run: &Run) -> Option<Callers> {
         .find(|callers| callers.ended(of) != (0, 0))
 }
 
-/// Requests in early data.
+/// The label of requests in early data.
 pub(crate) const EARLY_DATA_LABEL: &str = "0-RTT";
 
-/// The plan's limit of calls in flight.
+/// The label of the plan's limit of calls in flight.
 pub(crate) const LIMIT_LABEL: &str = "in flight";
 
-/// Calls that were sent once more.
+/// The label of calls that were retried.
 pub(crate) const RETRIED_LABEL: &str = "sent again";
 
-/// Streams that the end of the load ended.
+/// The label of streams that the end of the load ended.
 pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 
-/// Connections that were replaced for what a server sends behind the end of a stream.
+/// The label of connections that were replaced because servers sent data after the end of a stream.
 pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
 
-/// Messages of the server that nobody waited for.
+/// The label of messages that the server sent unexpectedly.
 pub(crate) const UNASKED_LABEL: &str = "unasked";
 
-/// How the bytes of messages divide.
+/// The label of how payload bytes are divided.
 const TRAFFIC_LABEL: &str = "traffic";
 
-/// The bytes of all connections, as the kernel counts them.
+/// The label of the bytes of all connections, as counted by the kernel.
 pub(crate) const ON_THE_LINK: &str = "link bytes";
 
-/// What was counted, in words.
+/// A count described in words.
 #[derive(Clone)]
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
     pub(crate) text: String,
-    /// It reports something lost or wrong.
+    /// Whether it reports a loss or an error.
     pub(crate) is_loud: bool,
 }
 
@@ -114,7 +114,7 @@ impl Fact {
     }
 }
 
-/// The messages of a run's streams; `None` where its calls are no streams.
+/// Describes the messages of a run's streams; `None` where its calls are no streams.
 pub(crate) fn messages(run: &Run) -> Option<Fact> {
     let total = &run.summary.total;
     let messages = total.messages?;
@@ -131,7 +131,7 @@ pub(crate) fn messages(run: &Run) -> Option<Fact> {
     Some(Fact::new("messages", text))
 }
 
-/// For how much of the run as many calls were in flight as the plan allows, and what became of those beyond.
+/// Describes for how much of the run the limit of calls in flight was reached, and the calls beyond it.
 fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<Fact> {
     let (waits, reached_ns) = (of(Count::LimitWaits), of(Count::LimitReached));
     let outcomes = &run.summary.total.errors_by_code;
@@ -159,7 +159,7 @@ fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<Fact> {
     Some(Fact::new(LIMIT_LABEL, text))
 }
 
-/// What the protocol counted besides its calls; empty where it counts nothing.
+/// Describes the counters that only some protocols have; empty where there are none.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let total = &run.summary.total;
     let Some(measures) = &total.measures else {
@@ -246,11 +246,11 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     facts
 }
 
-/// The tokens of streamed answers: the service's own count, or where it has none the pieces that came.
+/// Describes the tokens of streamed answers: the service's own count, or else the number of pieces.
 fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<Fact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let missing = of(Count::UsageMissing);
-    // Runs of earlier versions have the pieces of all answers only.
+    // Runs of earlier versions only have the pieces of all answers.
     let pieces = match of(Count::PiecesAnswer) {
         0 => of(Count::TokensReceived),
         pieces => pieces,
@@ -288,7 +288,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     facts
 }
 
-/// Why answers ended, where services say so.
+/// Describes why answers ended, if services report it.
 fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
     let reasons = Count::FINISH_REASONS.map(|reason| (reason, of(reason)));
     let given: Vec<String> = reasons
@@ -307,7 +307,8 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
     })
 }
 
-/// `n` a second, in brackets: until the last calls had ended, which is named where rates of calls are of another time.
+/// Formats `n` a second, in brackets: until the last calls had ended, which is stated if call rates refer to another
+/// time.
 fn per_second(run: &Run, n: u64) -> String {
     let total = &run.summary.total;
     let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
@@ -341,7 +342,7 @@ fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
     }
 }
 
-/// Queries that met every bound, where the plan has bounds.
+/// Describes queries that met every bound, if the plan has bounds.
 fn goodput(run: &Run, good: u64) -> Option<Fact> {
     let bounds: GoodputSpec = run.call_value("goodput")?;
     let total = &run.summary.total;
@@ -363,12 +364,12 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
     Some(Fact::new("goodput", text))
 }
 
-/// Whose times they are.
+/// Returns the name of the callers whose times are shown.
 pub(crate) fn timed() -> &'static str {
     QUERY_CALLERS.name()
 }
 
-/// The times that the protocol measured besides its calls, by their names for people.
+/// Returns the times that only some protocols measure, by their names for people.
 pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
     TimeMeasure::all()
         .filter_map(|m| {
@@ -378,7 +379,7 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
         .collect()
 }
 
-/// How the response times of what has times of its own are spread.
+/// Describes the distribution of response times in runs whose protocol has times of its own.
 pub(crate) fn spread(run: &Run) -> Option<Fact> {
     let measures = run.summary.total.measures.as_ref()?;
     let record = run.measured();
@@ -392,14 +393,14 @@ pub(crate) fn spread(run: &Run) -> Option<Fact> {
     is_any.then(|| Fact::new("response", known.join(", ")))
 }
 
-/// Times by their names, below the name of what there is so many of.
+/// Returns a table of times, with `what` is counted as heading.
 pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSummary)>) -> Table {
     let head = [
         what, "mean", "sd", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max",
         "count",
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
-        // The others hold less of the lateness, and of connections there are few.
+        // Other times contain less of the lateness, and connections are few.
         let low = wide(&t).filter(|_| name.starts_with("response"));
         let low = low.map(|low| low_ends(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];
@@ -410,7 +411,7 @@ pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSum
     Table::new(head, &[0], rows)
 }
 
-/// The row of what times were at least, had the generator been on time.
+/// Returns the row of lower bounds, had the generator been on time.
 fn low_ends(name: &str, instrument: &InstrumentSummary) -> Vec<String> {
     let unknown = || "–".to_owned();
     let low = |[low, _]: [f64; 2]| time(low);

@@ -1,5 +1,4 @@
-//! What held connections cost, as every report shows it: both processes, and apart from them
-//! the kernel.
+//! The table of memory that idle connections hold: of both processes, and separately of the kernel.
 
 use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
@@ -8,10 +7,10 @@ use crate::measures::Fact;
 use crate::quantity::{bytes, count, or_dash, plural, signed};
 use crate::table::Table;
 
-/// An explanation of the figures of memory.
+/// An explanation of the memory figures.
 pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. The kernel's memory is no process's: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
 
-/// Returns how many connections were held when memory was read.
+/// Returns how many connections were open when memory was read.
 pub(crate) fn held(memory: &MemorySummary) -> Fact {
     let text = format!(
         "{} at rest at the first reading of memory, {} at the last",
@@ -21,12 +20,12 @@ pub(crate) fn held(memory: &MemorySummary) -> Fact {
     Fact::new("held", text)
 }
 
-/// Bytes of one connection: few, so to the byte.
+/// Formats the bytes of one connection exactly, because they are few.
 fn each(value: f64) -> String {
     signed(value, |value| bytes(value.round() as u64)).replace('+', "")
 }
 
-/// A row a kind of memory: its name, before, at rest, and a connection's part twice.
+/// Returns a row for each kind of memory: its name, before, at rest, and twice the part of a connection.
 pub(crate) fn table(memory: &MemorySummary) -> Table {
     let head = [
         "memory",
@@ -62,7 +61,7 @@ pub(crate) fn table(memory: &MemorySummary) -> Table {
     Table::new(head, &[0], rows)
 }
 
-/// The rows of one reading before and at rest; none where it is not known.
+/// Returns the rows of the readings before and at rest; none where they are not known.
 fn kinds_of<M, G>(
     memory: &MemorySummary,
     whose: &str,
@@ -85,7 +84,7 @@ fn kinds_of<M, G>(
         .collect()
 }
 
-/// Its name, how much there is, and how much more.
+/// The name of a kind of memory, its value, and its growth.
 type Kind<M, G> = (&'static str, fn(&M) -> u64, fn(&G) -> f64);
 type OfReading = fn(&MemoryReading) -> Option<ProcessMemory>;
 type OfGrowth = fn(&MemoryGrowth) -> Option<ProcessGrowth>;

@@ -1,5 +1,5 @@
-//! A run while it goes on, for programs that watch it: OpenMetrics text for those that ask, OTLP for those that are
-//! told. Counters and histograms are of all calls since the run began, the warm-up's too.
+//! A run in progress, for monitoring: OpenMetrics text for scraping, OTLP for pushing. Counters and histograms cover
+//! all calls since the start, including the warm-up's.
 
 pub mod otlp;
 
@@ -14,12 +14,12 @@ use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What a run has done so far.
+/// The running totals of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Ongoing {
     name: String,
     target: String,
-    /// Nanoseconds since 1970.
+    /// The start, nanoseconds since 1970.
     began_unix_ns: u64,
     calls: StageRecord,
     in_flight: u64,
@@ -30,7 +30,7 @@ pub struct Ongoing {
 }
 
 impl Ongoing {
-    /// Begins before the first interval.
+    /// Creates the totals before the first interval.
     pub fn new(name: &str, target: &str, began_unix_ns: u64) -> Ongoing {
         Ongoing {
             name: name.to_owned(),
@@ -40,12 +40,12 @@ impl Ongoing {
         }
     }
 
-    /// The run's.
+    /// Returns the run's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// One more interval.
+    /// Adds one interval.
     pub fn add(&mut self, interval: &IntervalRecord) {
         for (_, record) in &interval.stages {
             self.calls.merge(record);
@@ -59,7 +59,7 @@ impl Ongoing {
     }
 }
 
-/// A figure of a run: what it is called, and how it is had.
+/// A figure of a run: its name, description and value.
 type Figure = (&'static str, &'static str, fn(&Ongoing) -> u64);
 
 const COUNTERS: [Figure; 4] = [
@@ -81,7 +81,7 @@ const GAUGES: [Figure; 3] = [
     ("connections", "Connections open", |o| o.connections),
 ];
 
-/// A kind of time of a run's calls.
+/// A kind of time of a run's calls: its name, description and histogram.
 type Time = (&'static str, &'static str, fn(&Ongoing) -> &Times);
 
 const CALL_TIMES: [Time; 3] = [
@@ -100,12 +100,12 @@ const CALL_TIMES: [Time; 3] = [
     }),
 ];
 
-/// What the protocols of the runs count besides calls: tokens and the like.
+/// Returns the counters that the runs' protocols have in addition to calls, such as tokens.
 fn counts<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> impl Iterator<Item = Count> {
     Count::all().filter(move |count| runs.clone().any(|o| o.calls.measures.of(*count) > 0))
 }
 
-/// What takes time in the runs besides calls: first tokens, connections and the like.
+/// Returns the times that the runs have in addition to calls, such as first tokens and connections.
 fn durations<'a>(
     runs: impl Iterator<Item = &'a Ongoing> + Clone,
 ) -> impl Iterator<Item = TimeMeasure> {
@@ -115,7 +115,7 @@ fn durations<'a>(
     })
 }
 
-/// CPU by end, in seconds.
+/// Returns the CPU time of each end, in seconds.
 fn cpu(o: &Ongoing) -> [(&'static str, f64); 2] {
     [
         ("client", o.client_cpu_us as f64 / 1e6),
@@ -129,8 +129,8 @@ const BOUNDS_US: [u64; 19] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// The values of a histogram with their counts, ns: each the lowest that is not told apart from it, so that a bound
-/// holds what is equal to it.
+/// Returns the values of a histogram with their counts, in ns: each the lowest equivalent value, so that values equal
+/// to a bound fall into its bucket.
 fn recorded(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
     h.into_iter().flat_map(|h| {
         let lowest = |value| h.lowest_equivalent(value);
@@ -145,7 +145,7 @@ fn sum_s(h: &Histogram<u64>) -> f64 {
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// Values of one family, by labels.
+/// The values of a metric family, by labels.
 #[derive(Debug)]
 pub(crate) enum Family {
     Counters(Vec<(Labels, f64)>),
@@ -187,7 +187,7 @@ impl EncodeMetric for Family {
     }
 }
 
-/// Sum in seconds, count, and the calls of each bucket by its upper bound in seconds.
+/// Returns the sum in seconds, the count, and the calls in each bucket by its upper bound in seconds.
 fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
     let mut counts = [0; BOUNDS_US.len() + 1];
     for (ns, n) in recorded(times.histogram()) {
@@ -199,7 +199,7 @@ fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
     (sum, times.len(), bounds.zip(counts).collect())
 }
 
-/// What a scrape is answered with: OpenMetrics text of the runs, by their names.
+/// Returns the answer to a scrape: OpenMetrics text of the runs, by their names.
 pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> String {
     let mut registry = Registry::with_prefix("plimsoll_live");
     let of_run = |o: &Ongoing| vec![("run", o.name.clone())];
@@ -255,7 +255,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
         registry.register_with_unit(measure.key(), measure.explanation(), Unit::Seconds, family);
     }
     let mut out = String::new();
-    // Writing to a String does not fail.
+    // Writing to a String can't fail.
     let _ = encode(&mut out, &registry);
     out
 }

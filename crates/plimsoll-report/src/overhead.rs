@@ -1,11 +1,11 @@
-//! What a call took besides a delay of the server that is known.
+//! The overhead of a call over a known delay of the server.
 
 use std::time::Duration;
 
 use plimsoll_model::run::Run;
 use serde::Serialize;
 
-/// What the link and the tool add to a server's own, stated delay.
+/// The overhead of the connection and the tool over a server's stated delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Overhead {
     pub(crate) over_us: f64,
@@ -14,7 +14,7 @@ pub(crate) struct Overhead {
     pub(crate) p99_us: Option<f64>,
 }
 
-/// Response time less `delay`. Cold runs: the first call's own time less `delay`.
+/// Computes response time minus `delay`. With a connection for each call: the first call's own time minus `delay`.
 pub(crate) fn overhead(run: &Run, delay: Duration) -> Overhead {
     let total = &run.summary.total;
     let times = if run.header.cold {

@@ -1,5 +1,5 @@
-//! A finished run in OpenMetrics text, by prometheus-client: what a push gateway, a textfile collector
-//! and Prometheus itself read.
+//! A finished run in OpenMetrics text, written by prometheus-client: for a push gateway, a textfile collector, and
+//! Prometheus itself.
 
 use plimsoll_model::run::{Run, TimesSummary};
 use prometheus_client::encoding::text::encode;
@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 
 use crate::ongoing::{Family, Labels};
 
-/// The metrics of runs, each with the run's name as label.
+/// Returns the metrics of runs, labelled by the run's name.
 pub fn render(runs: &[Run]) -> String {
     let mut registry = Registry::with_prefix("plimsoll");
     let mut gauge = |name: &str, help: &str, of: fn(&Run) -> Vec<(Labels, f64)>| {
@@ -33,7 +33,7 @@ pub fn render(runs: &[Run]) -> String {
         vec![(Vec::new(), valid.into())]
     });
     let mut out = String::new();
-    // Writing to a String does not fail.
+    // Writing to a String can't fail.
     let _ = encode(&mut out, &registry);
     out
 }
@@ -88,7 +88,7 @@ fn cpu(run: &Run) -> Vec<(Labels, f64)> {
     labelled("end", seconds)
 }
 
-/// Those that are known.
+/// Returns the values that are known, with their labels.
 fn labelled(label: &'static str, values: [(&str, Option<f64>); 2]) -> Vec<(Labels, f64)> {
     let known = values.into_iter();
     known

@@ -1,4 +1,4 @@
-//! What replaced certificates cost, in a sentence: of the terminal, and of the page.
+//! Describes the cost of certificate rotation in a sentence.
 
 use plimsoll_model::run::{RotationPart, RotationSummary};
 
@@ -6,7 +6,7 @@ use crate::quantity::{count, time};
 
 type Figure = fn(&RotationPart) -> Option<f64>;
 
-/// The seconds around it beside the others.
+/// Compares the seconds around rotations with the others.
 pub(crate) fn sentence(rotation: &RotationSummary) -> String {
     let RotationSummary {
         intervals,

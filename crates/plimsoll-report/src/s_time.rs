@@ -1,9 +1,9 @@
-//! What `openssl s_time` prints, as runs, from OpenSSL 1.1.1 to 4.0.
+//! Imports the output of `openssl s_time`, of OpenSSL 1.1.1 to 4.0, as runs.
 //!
-//! It prints a section for new connections and one for resumed ones, or either alone: a mark
-//! a connection (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures.
-//! It counts user CPU time only, whole seconds of real time, and every connection that ended
-//! as a success, whatever was answered; an import knows no more than that.
+//! The output has a section for new connections and one for resumed ones, or either alone: a mark for each connection
+//! (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures. It contains user CPU time only, whole
+//! seconds of real time, and counts every connection that ended as a success, whatever was answered; an import
+//! contains no more.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,12 +26,12 @@ pub enum STimeError {
     /// A run directory can't be written.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The text of this file is none of s_time's.
+    /// The text of this file is not output of s_time.
     #[error("{0}: {1}")]
     Text(PathBuf, TextError),
 }
 
-/// Why a text is no output of s_time.
+/// Why a text is not valid output of s_time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
     /// A line, by its number from 1, that s_time does not write.
@@ -47,13 +47,13 @@ pub enum TextError {
 /// One section: connections of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section {
-    /// It is the one with session reuse.
+    /// Whether it is the section with session reuse.
     pub resumed: bool,
-    /// All that ended.
+    /// Connections that ended.
     pub connections: u64,
-    /// Those that were resumed, by their marks; `None`: the marks are not in the text.
+    /// Resumed connections, by their marks; `None`: the marks are not in the text.
     pub resumed_connections: Option<u64>,
-    /// Head and body of the answers, in bytes.
+    /// Bytes of the answers, header and body.
     pub bytes: u64,
     /// User CPU time of s_time.
     pub user: Duration,
@@ -61,7 +61,7 @@ pub struct Section {
     pub real: Duration,
 }
 
-/// Whether `text` looks like this tool's output, so that what is wrong with it can be reported.
+/// Returns whether `text` looks like output of s_time, so that errors in it can be reported.
 pub fn is_it(text: &str) -> bool {
     [
         USER_LINE_MARK,
@@ -73,19 +73,19 @@ pub fn is_it(text: &str) -> bool {
     .any(|mark| text.contains(mark))
 }
 
-/// What the lines of a section have shown so far.
+/// The lines of an incomplete section.
 #[derive(Default)]
 struct Open {
     marks: u64,
     resumed_marks: u64,
-    /// Connections, user time, bytes; of the first of the two lines.
+    /// Connections, user time and bytes of the first of the two lines.
     first: Option<(u64, Duration, u64)>,
 }
 
-/// The sections of `text`, in their order.
+/// Parses the sections of `text`, in order.
 ///
 /// # Errors
-/// The first line that is not as s_time writes it, or that contradicts another.
+/// The first line that s_time would not write, or that contradicts another.
 pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
     let mut sections = Vec::new();
     let mut resumed = false;
@@ -112,7 +112,7 @@ pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
                 .map_err(wrong)?;
             sections.push(section);
         }
-        // Everything else is what s_time says of itself: the cipher, `starting`, errors.
+        // All other lines are messages of s_time: the cipher, `starting`, errors.
     }
     if sections.is_empty() {
         return Err(TextError::NoFigures);
@@ -121,7 +121,7 @@ pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
 }
 
 impl Open {
-    /// The section that ends with the line of real time.
+    /// Returns the section that ends with the line of real time.
     fn close(self, resumed: bool, line: &str) -> Result<Section, String> {
         let (connections, real, each) = real_line(line)?;
         let (counted, user, bytes) = match self.first {
@@ -162,14 +162,14 @@ impl Open {
     }
 }
 
-/// `429 connections in 0.78s; 550.00 connections/user sec, bytes read 439296`
+/// Parses `429 connections in 0.78s; 550.00 connections/user sec, bytes read 439296`.
 fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
     const EXPECTED_FORM: &str =
         "expected \"N connections in X.XXs; Y connections/user sec, bytes read B\"";
     let parts = || {
         let (connections, rest) = line.split_once(" connections in ")?;
         let (seconds, rest) = rest.split_once("s; ")?;
-        // The rate is redundant, and `inf` or `nan` where no time was counted.
+        // The rate is redundant, and `inf` or `nan` if no time was counted.
         let (_, bytes) = rest.split_once(USER_LINE_MARK)?;
         Some((connections, seconds, bytes))
     };
@@ -183,8 +183,8 @@ fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
     Ok((whole(connections)?, user, whole(bytes)?))
 }
 
-/// `429 connections in 31 real seconds, 1024 bytes read per connection`, or without its end
-/// where there was none.
+/// Parses `429 connections in 31 real seconds, 1024 bytes read per connection`, or without the bytes if there was no
+/// connection.
 fn real_line(line: &str) -> Result<(u64, Duration, Option<u64>), String> {
     const EXPECTED_FORM: &str =
         "expected \"N connections in S real seconds, B bytes read per connection\"";
@@ -212,12 +212,11 @@ fn whole(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no count, 0 or more"))
 }
 
-/// Makes a run directory of each section of the s_time output in `path`: `dir` itself, or
-/// `dir/new` and `dir/resumed` where there are both. `imported_at` stands for the start, which
-/// the output doesn't name.
+/// Creates a run directory for each section of the s_time output in `path`: `dir` itself, or `dir/new` and
+/// `dir/resumed` if there are both. `imported_at` is used as the start, which the output doesn't contain.
 ///
 /// # Errors
-/// Where the text is none of s_time's, or a run can't be written.
+/// Where the text is not output of s_time, or a run can't be written.
 pub fn import(
     path: &Path,
     text: &str,
@@ -226,7 +225,7 @@ pub fn import(
     imported_at: Timestamp,
 ) -> Result<Vec<Run>, STimeError> {
     let sections = read(text).map_err(|problem| STimeError::Text(path.to_owned(), problem))?;
-    // A section without figures has nothing to import; that it began must not be forgotten.
+    // A section without figures can't be imported, but it is noted that it was started.
     let unfinished = text.lines().any(|line| line.trim() == RESUMED_HEADING)
         && !sections.iter().any(|section| section.resumed);
     let file = path.file_name().unwrap_or(path.as_os_str());
@@ -289,7 +288,7 @@ fn interval(section: &Section) -> IntervalRecord {
     }
 }
 
-/// A text for tests, as s_time prints it.
+/// A text as s_time prints it.
 #[cfg(test)]
 const BOTH: &str = "No CIPHER specified
 Collecting connection statistics for 2 seconds

@@ -1,4 +1,4 @@
-//! A search on the terminal: the load line with its bounds, the curve, and why it stopped.
+//! Renders a search for the terminal: the load line with its bounds, the curve, and why it stopped.
 
 use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
 
@@ -6,7 +6,7 @@ use crate::quantity::{exact_rate, or_dash, plural, rate, rates_around, time};
 use crate::table::Table;
 use crate::terminal::{Options, sentences};
 
-/// How a trial ended, in a few words.
+/// Describes the verdict of a trial in a few words.
 pub fn verdict(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Met => "met".to_owned(),
@@ -17,7 +17,7 @@ pub fn verdict(verdict: &Verdict) -> String {
     }
 }
 
-/// The result in a sentence.
+/// Returns the result in a sentence.
 pub fn headline(record: &SearchRecord) -> String {
     let Some(finding) = &record.finding else {
         return "The search has not ended.".to_owned();
@@ -59,7 +59,7 @@ pub fn headline(record: &SearchRecord) -> String {
     }
 }
 
-/// The lowest rate above `line` at which the target failed, if no trial there or higher met the objectives.
+/// Returns the lowest rate above `line` at which the target failed, if no trial there or above met the objectives.
 fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
     let met = record.trials.iter().filter(|t| t.verdict == Verdict::Met);
     let highest_met = met.map(|t| t.rate_per_s).fold(line, f64::max);
@@ -70,7 +70,7 @@ fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
         .min_by(f64::total_cmp)
 }
 
-/// Explains where the line lies, how sure that is, and what lies above it.
+/// Explains where the line lies, its uncertainty, and what limits the load above it.
 pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
@@ -91,7 +91,7 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
                 Some(trial) => format!(
                     "a trial of {} s at the line met every objective{}",
                     seconds(trial.length_s),
-                    // One that is too short shows nothing of its queue.
+                    // A trial that is too short shows nothing about its queue.
                     match trial.growth {
                         Some(_) => ", and no calls piled up in it",
                         None => "",
@@ -135,7 +135,7 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
     text
 }
 
-/// Why there is no higher line; or no line at all.
+/// Explains why there is no higher line, or no line at all.
 fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
     let what = match &finding.limit {
         Limit::Objective { objectives } => format!("the target misses {}", objectives.join(", ")),
@@ -187,7 +187,7 @@ fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
     Some(format!("at {} {what}", exact_rate(lowest.rate_per_s)))
 }
 
-/// No rate above the line was shown to be too much.
+/// Explains that no rate above the line was shown to be too high.
 fn not_reached(record: &SearchRecord, finding: &Finding) -> Option<String> {
     let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
     let failed = record.trials.iter().filter(higher);
@@ -202,7 +202,7 @@ fn not_reached(record: &SearchRecord, finding: &Finding) -> Option<String> {
     }
 }
 
-/// The longest trial that confirmed `line`.
+/// Returns the longest trial that confirmed `line`.
 fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
     record
         .trials
@@ -212,7 +212,7 @@ fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
         .max_by(|a, b| a.length_s.total_cmp(&b.length_s))
 }
 
-/// The trials that ended on the other side of the line than their rate.
+/// Describes the trials whose verdict contradicts the side of the line on which their rate lies.
 fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
     let line = finding.line_per_s?;
     let higher: Vec<&Trial> = record
@@ -260,7 +260,7 @@ fn seconds(s: f64) -> f64 {
     (s * 10.0).round() / 10.0
 }
 
-/// The trials by rate, the shorter before the longer.
+/// Returns the trials by rate, shorter ones first.
 pub fn by_rate(record: &SearchRecord) -> Vec<&Trial> {
     let mut trials: Vec<&Trial> = record.trials.iter().collect();
     trials.sort_by(|a, b| {
@@ -269,7 +269,7 @@ pub fn by_rate(record: &SearchRecord) -> Vec<&Trial> {
     trials
 }
 
-/// The search, with a line's end at its end.
+/// Renders the search, with a line feed at its end.
 pub fn render(record: &SearchRecord, options: &Options) -> String {
     let mut out = format!(
         "{} at {}\n\n{}\n",
@@ -288,7 +288,7 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
     out
 }
 
-/// A row a trial.
+/// Returns a row for each trial.
 pub(crate) fn table(record: &SearchRecord) -> Table {
     let head = [
         "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",

@@ -1,16 +1,17 @@
-//! How many calls have a result, whatever it is: what shares of success are of.
+//! The number of calls with a definite result, the base of success shares.
 
 use plimsoll_model::Outcome;
 use plimsoll_model::run::StageSummary;
 
-/// Calls without an answer when the drain time ended: they did not succeed.
+/// Returns the calls without an answer at the end of the drain time, which did not succeed.
 pub(crate) fn drained(total: &StageSummary) -> u64 {
     let given_up = total.cut_off_by_code.iter();
     let drained = given_up.filter(|error| error.code == Outcome::CutOff.code());
     drained.map(|error| error.count).sum()
 }
 
-/// Calls that succeeded or did not. What an interrupt cut off might have.
+/// Returns the calls that succeeded or did not. Calls cut off by an interrupt are excluded, since they might have
+/// succeeded.
 pub(crate) fn settled(total: &StageSummary) -> u64 {
     total.ok + total.errors + drained(total)
 }

@@ -1,4 +1,4 @@
-//! What each shard of a run on several machines did, as every report shows it: a row a shard.
+//! The table of the shards of a run on several machines: a row for each.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use plimsoll_model::run::{Run, ShardFigures, ShardState};
 use crate::quantity::{count, or_dash};
 use crate::table::Table;
 
-/// Rows at most; of more shards the most remarkable are shown.
+/// Maximum number of rows; of more shards the most notable are shown.
 const MAX_ROWS: usize = 32;
 
 /// Returns the table, without rows where there were no shards.
@@ -27,7 +27,7 @@ pub(crate) fn table(run: &Run) -> Table {
     Table::new(head, &[8], shards.into_iter().map(row))
 }
 
-/// What the rows do not show.
+/// Describes what the rows do not show.
 pub(crate) fn note(run: &Run) -> Option<String> {
     let of = run.header.shards.len();
     (of > MAX_ROWS).then(|| {

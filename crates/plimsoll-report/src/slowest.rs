@@ -1,11 +1,11 @@
-//! The slowest calls of a run, and the ids under which traces show what became of them.
+//! The table of a run's slowest calls, with the ids by which they are found in traces.
 
 use plimsoll_model::run::Run;
 
 use crate::quantity::time;
 use crate::table::Table;
 
-/// A row a call, the slowest first; none where requests carried no trace ids.
+/// Returns a row for each call, the slowest first; none where requests carried no trace ids.
 pub(crate) fn table(run: &Run) -> Table {
     let rows = run.summary.slowest.iter().map(|call| {
         [

@@ -1,5 +1,5 @@
-//! A sweep of TLS links on the terminal and as JSON: what each carried, what that cost both
-//! ends, and how near it came to what the machine can do in memory.
+//! A sweep of TLS configurations for the terminal and as JSON: throughput, its cost at both ends, and its distance
+//! from the machine's limit in memory.
 
 pub(crate) mod links;
 mod metrics;
@@ -19,7 +19,7 @@ use crate::terminal::{Options, lines, sentences};
 use links::{Link, Mode};
 pub use metrics::{Metric, csv, metrics};
 
-/// The sweep, with a line's end at its end.
+/// Renders the sweep, with a line feed at its end.
 pub fn render(record: &LadderRecord, options: &Options) -> String {
     let links = links::links(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
@@ -48,7 +48,7 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
     out
 }
 
-/// The same for a program.
+/// Returns the sweep as JSON.
 pub fn document(record: &LadderRecord) -> Value {
     let links = links::links(record);
     json!({
@@ -97,16 +97,16 @@ fn link(link: &Link) -> Value {
     })
 }
 
-/// Writes a figure with its interval behind it, where there is one.
+/// Formats a figure, followed by its interval if there is one.
 pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
     let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
 
-/// Columns of [`table`] for where there is little room.
+/// The columns of [`table`] for narrow terminals.
 pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 
-/// A row a link.
+/// Returns a row for each configuration.
 pub(crate) fn table(links: &[Link]) -> Table {
     let head = [
         "link",
@@ -144,7 +144,7 @@ pub(crate) fn table(links: &[Link]) -> Table {
     Table::new(head, &[0], rows)
 }
 
-/// Bytes a second.
+/// Formats bytes a second.
 pub(crate) fn speed(bytes_per_s: f64) -> String {
     in_unit(bytes_per_s, |value| {
         let digits = usize::from(value < 100.0 && value.fract() > 0.0);
@@ -152,7 +152,7 @@ pub(crate) fn speed(bytes_per_s: f64) -> String {
     })
 }
 
-/// Decimal, as links are sold.
+/// Formats in decimal units, as network links are specified.
 pub(crate) fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
     let (value, unit) = match bytes_per_s {
         b if b >= 1e9 => (b / 1e9, "GB/s"),
@@ -167,7 +167,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// What the limit is made of.
+/// Describes the limit.
 pub(crate) fn wall(limits: &Limits) -> String {
     let speeds: Vec<String> = limits
         .open_bytes_per_s

@@ -1,16 +1,16 @@
-//! A table before it is known where it is shown: the terminal, a page and Markdown draw the same one.
+//! A table independent of its medium: terminal, page and Markdown share it.
 
-/// A head, and rows of as many cells.
+/// A header, and rows with as many cells.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(crate) head: Vec<String>,
-    /// Columns of text; the others hold figures.
+    /// Columns of text; the others contain figures.
     texts: Vec<usize>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Columns at `texts` hold text.
+    /// Creates a table; the columns at `texts` contain text.
     pub(crate) fn new<S: Into<String>, R: Into<Vec<String>>>(
         head: impl IntoIterator<Item = S>,
         texts: &[usize],
@@ -27,7 +27,7 @@ impl Table {
         self.texts.contains(&column)
     }
 
-    /// These of its columns, in this order.
+    /// Returns these columns, in this order.
     pub(crate) fn columns(&self, chosen: &[usize]) -> Table {
         let of = |cells: &Vec<String>| chosen.iter().map(|i| cells[*i].clone()).collect();
         Table {
@@ -39,7 +39,7 @@ impl Table {
         }
     }
 
-    /// Its rows as columns, each below the first of its cells.
+    /// Transposes the table: rows become columns, each below its first cell.
     pub(crate) fn sideways(&self) -> Table {
         let cells = |i: usize| {
             let cells = self.rows.iter().map(move |row| row[i].clone());

@@ -1,7 +1,7 @@
-//! A run on the terminal.
+//! Renders runs for the terminal.
 //!
-//! [`render`] shows one run; [`render_comparison`] two groups of them. What makes the
-//! figures worthless stands first; a percentile that the sample can't support is a dash.
+//! [`render`] shows one run, [`render_comparison`] two groups. What invalidates the figures comes first; percentiles
+//! that the sample can't support are dashes.
 
 mod comparison;
 mod measures;
@@ -27,16 +27,16 @@ pub use comparison::render_comparison;
 pub(crate) use objectives::verdict;
 pub use table::wrap;
 
-/// How to print.
+/// The options of printing.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Columns of the terminal.
     pub width: usize,
-    /// Rows of the terminal; `None`: it is none, and what is printed does not scroll out of sight.
+    /// Rows of the terminal; `None`: the output is not a terminal, so it does not scroll out of sight.
     pub height: Option<usize>,
-    /// ANSI escape sequences may be used.
+    /// Whether ANSI escape sequences may be used.
     pub colour: bool,
-    /// The server's own delay, where it is known: show what was added to it.
+    /// The server's own delay, if known: the overhead is shown.
     pub overhead_over: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Options {
     }
 }
 
-/// The report of one run, with a line's end at its end.
+/// Renders the report of one run, with a line feed at its end.
 pub fn render(run: &Run, options: &Options) -> String {
     let mut out = String::new();
     whole(&mut out, run, options);
@@ -101,14 +101,14 @@ pub fn render(run: &Run, options: &Options) -> String {
     out
 }
 
-/// Text in as many lines as it takes.
+/// Writes text, wrapped.
 pub(crate) fn lines(out: &mut String, text: &str, options: &Options) {
     for line in wrap(text, options.width) {
         let _ = writeln!(out, "{line}");
     }
 }
 
-/// Lists of sentences, each with a dash, wrapped and indented.
+/// Writes sentences as a list, wrapped and indented.
 pub(crate) fn sentences<S: AsRef<str>>(
     out: &mut String,
     all: impl IntoIterator<Item = S>,
@@ -123,7 +123,7 @@ pub(crate) fn sentences<S: AsRef<str>>(
     }
 }
 
-/// A table, and what it does not show; nothing without rows.
+/// Writes a table and its notes; nothing if it has no rows.
 fn shown(
     out: &mut String,
     table: &Table,
@@ -137,7 +137,7 @@ fn shown(
     }
 }
 
-/// Warns before the figures that the load was another than was asked for, or ended early.
+/// Warns before the figures that the load differs from the plan, or ended early.
 fn whole(out: &mut String, run: &Run, options: &Options) {
     if let Some(title) = invalid(run) {
         let problems = run.summary.health.problems.iter();
@@ -153,7 +153,7 @@ fn whole(out: &mut String, run: &Run, options: &Options) {
     }
 }
 
-/// What was wrong with a run as a whole, in few words.
+/// Returns what was wrong with the whole run, in few words.
 pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
     [invalid(run), early_end(run)]
         .into_iter()
@@ -161,7 +161,7 @@ pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
         .collect()
 }
 
-/// That the load was another than was asked for; `None`: it was not.
+/// Returns that the load differs from the plan; `None`: it does not.
 fn invalid(run: &Run) -> Option<&'static str> {
     let problems = run.summary.health.problems.iter();
     let invalid: Vec<_> = problems.filter(|p| p.invalidates).collect();
@@ -178,7 +178,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
     })
 }
 
-/// That the load ended before its time; `None`: it did not.
+/// Returns that the load ended early; `None`: it did not.
 fn early_end(run: &Run) -> Option<&'static str> {
     match run.state {
         State::Partial | State::Running => Some("PARTIAL"),
@@ -200,7 +200,7 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
     out.push('\n');
 }
 
-/// What was counted, and the check of the sum.
+/// Writes the counts and their check.
 fn counted(out: &mut String, run: &Run, options: &Options) {
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
     told(out, counted, options);
@@ -208,7 +208,7 @@ fn counted(out: &mut String, run: &Run, options: &Options) {
     out.push('\n');
 }
 
-/// A row a fact, those that report something wrong in red.
+/// Writes a row for each fact; those that report an error in red.
 fn told(out: &mut String, facts: impl IntoIterator<Item = Fact>, options: &Options) {
     for fact in facts {
         let text = if fact.is_loud {
@@ -220,7 +220,7 @@ fn told(out: &mut String, facts: impl IntoIterator<Item = Fact>, options: &Optio
     }
 }
 
-/// A name and its text, wrapped under itself.
+/// Writes a name and its text, wrapped and indented.
 fn row(out: &mut String, name: &str, text: &str, options: &Options) {
     const INDENT: usize = 11;
     debug_assert!(name.chars().count() < INDENT, "`{name}` runs into its text");
@@ -233,7 +233,7 @@ fn row(out: &mut String, name: &str, text: &str, options: &Options) {
     }
 }
 
-/// Times by their names; `what` there is so many of. Nothing where there are none.
+/// Writes a table of times, with `what` is counted as heading. Nothing where there are none.
 fn times_table(out: &mut String, what: &str, rows: Vec<(String, TimesSummary)>, options: &Options) {
     let times = times_of(what, rows).columns(&[0, 12, 1, 4, 6, 8, 11]);
     shown(out, &times, [], options);
@@ -251,7 +251,7 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
     out.push('\n');
 }
 
-/// What a reader should know besides, and what to do next.
+/// Writes notes for the reader, and what to do next.
 fn notes(out: &mut String, run: &Run, options: &Options) {
     let problems = run.summary.health.problems.iter();
     let texts: Vec<&str> = problems

@@ -1,4 +1,4 @@
-//! The times of a run by their names, and what is to be known of them, as every report shows them.
+//! The times of a run by name, and notes on them, for all reports.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::table::Table;
 
 type Named = (&'static str, Option<TimesSummary>);
 
-/// Those of calls that were measured, what matters most first.
+/// Returns the times of measured calls, the most important first.
 pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
     let t = &run.summary.total;
     let phases = t.phases.as_ref();
@@ -29,7 +29,7 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
             ("pacing", t.pacing),
         ]
     } else if run.header.load_loop == Some(Loop::Closed) {
-        // Nothing is due before it is sent: response and service time are the same.
+        // Without a schedule, response and service time are equal.
         vec![("response", t.response), ("first byte", t.first_byte)]
     } else {
         vec![
@@ -48,7 +48,7 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
     known(of_calls.into_iter().chain(besides))
 }
 
-/// Those of making connections, phase by phase.
+/// Returns the times of connection setup, by phase.
 pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
     let of = |p: &PhasesSummary| {
         known([
@@ -69,7 +69,7 @@ fn known(times: impl IntoIterator<Item = Named>) -> Vec<(String, TimesSummary)> 
         .collect()
 }
 
-/// How much a run's times would differ in another run like it.
+/// Returns the sampling intervals of a run's times.
 pub(crate) fn sampling(run: &Run) -> Table {
     let total = &run.summary.total;
     let all = [("response", total.response), ("service", total.service)];
@@ -104,7 +104,7 @@ pub(crate) fn sampling(run: &Run) -> Table {
     Table::new(head, &[0], rows)
 }
 
-/// What the table of [`sampling`] says, with the rate's own interval; `None` without such intervals.
+/// Explains the table of [`sampling`], with the interval of the rate; `None` without such intervals.
 pub(crate) fn sampling_note(run: &Run) -> Option<String> {
     let [low, high] = run.summary.total.achieved_sampling_per_s?;
     let (low, high) = (rate(low), rate(high));
@@ -118,7 +118,7 @@ pub(crate) fn sampling_note(run: &Run) -> Option<String> {
     ))
 }
 
-/// What a dash among the percentiles of `n` calls means.
+/// Explains a dash among the percentiles of `n` calls.
 pub(crate) fn dash(n: u64) -> Option<String> {
     let needed = [
         (0.5, "p50", 6),
@@ -137,7 +137,7 @@ pub(crate) fn dash(n: u64) -> Option<String> {
     ))
 }
 
-/// What the link and the tool add to the server's own `delay`.
+/// Describes the overhead over the server's own `delay`.
 pub(crate) fn above(run: &Run, delay: Duration) -> String {
     let o = overhead(run, delay);
     let what = if run.header.cold {

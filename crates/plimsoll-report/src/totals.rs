@@ -1,4 +1,4 @@
-//! What became of a run's calls and connections, in words: the terminal, the page and Markdown say the same.
+//! Describes the calls and connections of a run, in words that terminal, page and Markdown share.
 
 use std::fmt::Write;
 
@@ -11,10 +11,10 @@ use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
 use crate::settled::settled;
 
-/// The head of [`in_short`].
+/// The header of [`in_short`].
 pub(crate) const IN_SHORT: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
 
-/// A run in a row of a table of runs.
+/// Returns the row of a run in a table of runs.
 pub(crate) fn in_short(run: &Run) -> [String; 5] {
     let total = &run.summary.total;
     let at = |n| percentile(run, n);
@@ -27,8 +27,8 @@ pub(crate) fn in_short(run: &Run) -> [String; 5] {
     ]
 }
 
-/// The response time at the percentile number `n` of [`TimesSummary::percentiles`](plimsoll_model::run::TimesSummary),
-/// or its interval.
+/// Formats the response time at percentile number `n` of
+/// [`TimesSummary::percentiles`](plimsoll_model::run::TimesSummary), or its interval.
 pub(crate) fn percentile(run: &Run, n: usize) -> String {
     let response = run.summary.total.response.as_ref();
     let us = response.and_then(|r| r.percentiles()[n].1);
@@ -36,7 +36,7 @@ pub(crate) fn percentile(run: &Run, n: usize) -> String {
     or_dash(us, |us| figure(us, interval))
 }
 
-/// Calls, their rate and their bytes, and the connections that they had.
+/// Describes calls with their rate and bytes, and their connections.
 pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let all = [
         Some(calls(run)),
@@ -48,7 +48,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     all.into_iter().flatten().collect()
 }
 
-/// What the TLS handshakes agreed on, a fact for those that are alike, and what replaced certificates cost.
+/// Describes what TLS handshakes negotiated, a fact for each group, and the cost of certificate rotation.
 pub(crate) fn handshakes(run: &Run) -> Vec<Fact> {
     let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
     let alike = handshakes.enumerate().map(|(i, alike)| {
@@ -61,7 +61,7 @@ pub(crate) fn handshakes(run: &Run) -> Vec<Fact> {
     alike.chain(rotation).collect()
 }
 
-/// Every call that was due is in exactly one count.
+/// Describes the check that every call that was due is in exactly one count.
 pub(crate) fn check(run: &Run) -> Fact {
     let sum = counts(run);
     if run.summary.count_check.matches {
@@ -99,14 +99,14 @@ fn calls(run: &Run) -> Fact {
     Fact::new("calls", calls.join(", "))
 }
 
-/// The rate that the plan asked for over its measured stages.
+/// Returns the planned rate of the measured stages.
 fn asked(run: &Run) -> Option<String> {
     let stages: Vec<_> = run
         .header
         .planned_stages
         .iter()
         .filter(|s| !s.warmup)
-        // A stretch without calls asks for nothing.
+        // A stage without calls has no planned rate.
         .filter(|s| s.rate_from_per_s != Some(0.0) || s.rate_to_per_s != Some(0.0))
         .collect();
     let (first, last) = (stages.first()?, stages.last()?);
@@ -118,7 +118,7 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// How long no calls were asked for, in words after those of [`asked`]; empty where they always were.
+/// Describes planned pauses, in words that follow those of [`asked`]; empty where there were none.
 fn pauses(run: &Run) -> String {
     if run.summary.memory.is_some() {
         return String::new();
@@ -153,7 +153,7 @@ fn rates(run: &Run) -> Option<Fact> {
     Some(Fact::new("rate", text))
 }
 
-/// What of an open loop's load was sent, how late, and how far that was from the plan.
+/// Describes how much of an open loop's load was sent, how late, and its distance from the plan.
 fn delivered(run: &Run) -> Option<Fact> {
     let delivery = run.summary.total.delivery.as_ref()?;
     let mut text = format!("{} sent", share(delivery.sent, delivery.asked));
@@ -171,9 +171,9 @@ fn delivered(run: &Run) -> Option<Fact> {
     Some(Fact::new("delivered", text))
 }
 
-/// Two shares between which one lies, in per cent and rounded outward.
+/// Formats an interval of a share in per cent, rounded outward.
 fn between([low, high]: [f64; 2]) -> String {
-    // A number of hundredths that is kept a little off is that number.
+    // The small constant compensates for rounding errors of hundredths.
     let low = ((low * 1e4 + 1e-6).floor() / 1e2).max(0.0);
     let high = ((high * 1e4 - 1e-6).ceil() / 1e2).max(0.0);
     if low == high {
@@ -195,7 +195,7 @@ fn carried(run: &Run) -> Option<Fact> {
 }
 
 fn links(run: &Run) -> Option<Fact> {
-    // Shared connections are made before the first call, mostly in warm-up: count them all.
+    // Shared connections are made before the first call, mostly in the warm-up: all stages are counted.
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
     let resumed: u64 = stages.iter().map(|s| s.connections_resumed).sum();

@@ -1,7 +1,7 @@
-//! What `compare` claims, over many comparisons of simulated runs: of equal ones hardly ever
-//! anything, and of different ones what is different.
+//! Checks the claims of `compare` over many comparisons of simulated runs: equal groups hardly ever differ, and of
+//! different ones the right rows do.
 //!
-//! Seeds are drawn afresh each time and printed; `COMPARE_SEED=… cargo test …` repeats one.
+//! Seeds are random and printed; `COMPARE_SEED=… cargo test …` repeats a run.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use plimsoll_model::run::{Ending, Run};
 use plimsoll_report::compare::compare;
 use runs::{Fixture, finished};
 
-/// A small generator of random numbers (Steele, Lea and Flood 2014: SplitMix64).
+/// A small random number generator (Steele, Lea and Flood 2014: SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -49,8 +49,8 @@ fn group(name: &str, runs: usize) -> Vec<Run> {
         .collect()
 }
 
-/// Gives every run the figures of a run of a service that takes so many times as long: a mood
-/// that all figures share, noise of their own, and now and then a bad moment that tails show.
+/// Gives every run the figures of a service that takes `by` times as long: a deviation that all figures share, noise
+/// of each, and occasionally a bad moment that affects the tails.
 fn measure(group: &mut [Run], by: f64, shared: f64, random: &mut Random) {
     for run in group {
         let mood = 1.0 + shared * random.normal();
@@ -70,7 +70,7 @@ fn measure(group: &mut [Run], by: f64, shared: f64, random: &mut Random) {
     }
 }
 
-/// In how many comparisons any row differs.
+/// Returns the number of comparisons in which any row differs.
 fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u32 {
     let (mut a, mut b) = (group("a", runs), group("b", runs));
     let mut differ = 0;
@@ -87,11 +87,11 @@ fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u3
 #[test]
 fn equal_runs_rarely_differ() {
     let mut random = Random::seeded();
-    // Rows that go together, and rows that have nothing to do with each other.
+    // Rows that are correlated, and rows that are independent.
     for (shared, runs) in [(0.03, 8), (0.0, 8), (0.0, 12)] {
         let (mut all, mut differing) = (1_000, differ(1_000, shared, runs, &mut random));
-        // Chance takes one in twenty above 65 of 1,000 once in a hundred times, and above 325 of
-        // 5,000 once in a million times.
+        // By chance, one in twenty exceeds 65 of 1,000 once in a hundred times, and 325 of 5,000 once in a million
+        // times.
         if differing > 65 {
             all += 4_000;
             differing += differ(4_000, shared, runs, &mut random);

@@ -21,7 +21,7 @@ fn rows(file: &Path) -> Vec<Row> {
         .collect()
 }
 
-/// The sum of a column over what is not warm-up.
+/// Returns the sum of a column over rows that are not warm-up.
 fn sum(rows: &[Row], column: &str) -> f64 {
     let measured = rows.iter().filter(|row| row["warmup"] == "false");
     measured
@@ -51,7 +51,7 @@ fn csv_tables_match_run_summary() {
         .iter()
         .filter(|row| row["warmup"] == "false" && row["code"] == "OK");
     assert_eq!(ok.count() as u64, total.ok);
-    // A run that shares connections has no phases of its calls.
+    // In a run with shared connections, calls have no phases.
     assert!(calls.iter().all(|row| row["handshake_us"].is_empty()));
     let percentiles = rows(&dir.path().join("percentiles.csv"));
     let p99 = percentiles
@@ -90,7 +90,7 @@ fn unsupported_percentiles_are_omitted() {
     assert!(!has("99.99"));
 }
 
-/// A benchmark a run, as `bencher run --adapter json` takes them: measures with a value, and bounds around it.
+/// A benchmark for each run, in the format of `bencher run --adapter json`: measures with a value and bounds.
 #[test]
 fn bencher_lists_one_benchmark_per_run() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -117,7 +117,7 @@ fn bencher_lists_one_benchmark_per_run() {
     }
 }
 
-/// The same tables as Parquet, as pandas reads them.
+/// The same tables as Parquet, read by pandas.
 #[cfg(feature = "parquet")]
 #[test]
 fn pandas_reads_parquet_like_csv() {

@@ -65,7 +65,7 @@ print(intervals, total.get_total_count(), *[total.get_value_at_percentile(p) for
     assert_eq!(numbers.len(), 5, "{}", problem());
     assert_eq!(numbers[..2], [3, histogram.len()], "{}", problem());
     for (theirs, quantile) in numbers[2..].iter().zip([0.5, 0.9, 0.99]) {
-        // They round the rank, we take the next one up: at most a bucket apart.
+        // The reference rounds the rank, this code takes the next higher one: at most a bucket apart.
         let ours = histogram.value_at_quantile(quantile);
         assert!(
             ours.abs_diff(*theirs) <= ours / 500,
@@ -116,7 +116,7 @@ fn junit_case_names_are_unique() {
     assert_eq!(cases.len(), all, "{xml}");
 }
 
-/// What `xmllint` has against a document.
+/// Returns the errors of `xmllint` for a document.
 fn against_schema(xml: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("junit.xml");
@@ -148,7 +148,7 @@ fn junit_conforms_to_its_schema() {
     assert!(
         xml.contains("<error type=\"error\" message=\"interrupted &quot;by&quot; a signal\"/>")
     );
-    // The schema does distinguish right from wrong.
+    // The schema does distinguish valid from invalid documents.
     for (right, wrong) in [
         ("tests=\"2\"", "tests=\"two\""),
         (" classname=", " class="),
@@ -159,7 +159,7 @@ fn junit_conforms_to_its_schema() {
     }
 }
 
-/// What the exit code says of a ladder stands in its JUnit.
+/// JUnit contains what determines the ladder's exit code.
 #[test]
 fn ladder_junit_includes_gates_and_resolution() {
     let gates = |gates: &[&str]| {
@@ -178,7 +178,7 @@ fn ladder_junit_includes_gates_and_resolution() {
         "{xml}"
     );
     assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
-    // Undecided is an error, as a resolution that was not reached is.
+    // An undecided gate is an error, like a resolution that was not reached.
     let undecided = gates(&["p99 +100us"]);
     assert_eq!(undecided.conclusion(), Some(Conclusion::Invalid));
     let xml = junit::ladder(&undecided);
@@ -219,8 +219,8 @@ fn markdown_and_prometheus_show_measurements() {
     }
 }
 
-/// What an interrupt cut off says nothing of the target; a call without an answer at the end of the drain time did not
-/// succeed. Neither is an error.
+/// A call cut off by an interrupt says nothing about the target; a call without an answer at the end of the drain time
+/// did not succeed. Neither is an error.
 #[test]
 fn abandoned_calls_are_never_errors() {
     for (outcome, success) in [

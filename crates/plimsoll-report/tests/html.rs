@@ -1,4 +1,4 @@
-//! The HTML report: whole, alone, and safe against what a plan may be called.
+//! The HTML report: complete, self-contained, and safe against any name in a plan.
 
 mod made;
 mod records;
@@ -20,7 +20,7 @@ fn view(name: &str) -> View {
     View::of(run).expect("a view")
 }
 
-/// What every report must be.
+/// Checks what every report must fulfil.
 fn check(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>"));
     for outside in [
@@ -39,7 +39,7 @@ fn check(page: &str) {
             "{open}"
         );
     }
-    // Every picture says in words what it shows, and has a table behind it.
+    // Every chart has a text alternative, and a table below it.
     assert_eq!(
         page.matches("class=\"plot\"").count(),
         page.matches("role=\"img\" aria-label=\"").count()
@@ -128,7 +128,7 @@ fn plots_overlay_several_runs() {
     assert!(page.contains("before, response time") && page.contains("after, response time"));
 }
 
-/// Legends and tables number runs of one name.
+/// Legends and tables number runs with the same name.
 #[test]
 fn same_named_runs_are_distinguished() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -150,7 +150,8 @@ fn same_named_runs_are_distinguished() {
     }
 }
 
-/// The head says when, how, over which link and on which machine; the foot how to do it again.
+/// The header shows when, how, over which connections and on which machine the run was made; the footer how to repeat
+/// it.
 #[test]
 fn page_shows_setup_and_rerun_command() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -171,7 +172,7 @@ fn page_shows_setup_and_rerun_command() {
     ] {
         assert!(page.contains(words), "{words}");
     }
-    // Values to point at, boxes to reach by keyboard, ticks without the rest of a binary fraction.
+    // Hover areas, boxes that keyboards reach, and ticks without binary rounding.
     assert!(
         page.contains("<title>response time, 99.0 %: ")
             || page.contains("<title>response time, 99 %: ")

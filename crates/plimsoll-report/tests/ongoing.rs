@@ -1,4 +1,4 @@
-//! A run that goes on, as scrapes and collectors have it.
+//! A run in progress, as scraped or pushed.
 
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
@@ -50,7 +50,7 @@ fn scrape_contains_counters_and_buckets() {
     }
 }
 
-/// Every bucket holds what lies between its bounds, and all of them hold all.
+/// Every bucket contains the values between its bounds, and all buckets together contain all values.
 #[test]
 fn exponential_buckets_match_opentelemetry_bounds() {
     let run = run();
@@ -73,7 +73,7 @@ fn exponential_buckets_match_opentelemetry_bounds() {
         all += n;
         let low = base.powf((offset + i as i64) as f64) * 1e3;
         let high = base.powf((offset + i as i64 + 1) as f64) * 1e3;
-        // Each millisecond twice; a histogram of ours has three digits.
+        // Each millisecond occurs twice; the model's histograms have three digits.
         let expected = 2.0 * (high.min(1_000.0) - low.max(0.0));
         assert!(
             (n as f64 - expected).abs() <= 4.0 + expected * 0.02,
@@ -85,7 +85,7 @@ fn exponential_buckets_match_opentelemetry_bounds() {
 }
 
 #[test]
-fn figures_of_tokens_are_posted() {
+fn otlp_request_contains_token_counts() {
     let run = run();
     let request = MetricsRequest::of(std::iter::once(&run), 1_700_000_001_000_000_000, "0");
     let request: Value = serde_json::from_slice(&request.to_json()).expect("JSON");

@@ -1,7 +1,7 @@
-//! The HTML pages in a real browser: of a run, a comparison, a search and a ladder, on a phone
-//! and on a desk, light, dark and printed.
+//! The HTML pages in a real browser: of a run, a comparison, a search and a ladder, on phone and desktop, light, dark
+//! and printed.
 //!
-//! The pictures are left in `target/tmp/pages/`, to be looked at.
+//! Screenshots are left in `target/tmp/pages/` for inspection.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -124,8 +124,8 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The words of pictures that begin left of the page, or of the box that a picture scrolls in: "800 ms" would read
-/// "00 ms".
+/// Finds labels of charts that start left of the page, or of the box in which a chart scrolls: "800 ms" would read "00
+/// ms".
 const CUT: &str = "[...document.querySelectorAll('svg.plot text')]
     .filter(text => text.getBoundingClientRect().width > 0)
     .filter(text => text.getBoundingClientRect().left
@@ -145,7 +145,7 @@ fn pages_render_without_external_requests() {
             let seen = browser.open(&file, look);
             let at = format!("{name}, {}", look.name);
             assert_eq!(seen.problems, [""; 0], "{at}");
-            // Nothing sticks out at the side: wide tables scroll in their own boxes.
+            // Nothing overflows horizontally: wide tables scroll in their own boxes.
             assert_eq!(seen.content_width, u64::from(look.width), "{at}");
             assert!(seen.content_height > 600, "{at}");
             let pictures_shown = browser.number("[...document.querySelectorAll('svg.plot')].filter(s => s.getBoundingClientRect().width > 200).length");

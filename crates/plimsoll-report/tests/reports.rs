@@ -1,4 +1,4 @@
-//! What people see of runs, kept as golden files (`SNAPSHOTS=overwrite` blesses them).
+//! Reports for people, as golden files (`SNAPSHOTS=overwrite` updates them).
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -41,7 +41,7 @@ fn narrow_and_in_colour() {
     };
     let text = render(&run, &options);
     let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
-    // Escape codes take 8 characters of the only lines that have them.
+    // Escape codes take 8 characters in the only lines that have them.
     assert!(widest <= 68, "{widest}");
     assert_data_eq!(text, file!["golden/narrow.txt"]);
 }
@@ -55,7 +55,7 @@ fn narrow_sweep_never_breaks_metric_names() {
     };
     let text = sweep::render(&record, &narrow);
     assert_data_eq!(&text, file!["golden/sweep_narrow.txt"]);
-    // Programs find a line a figure, as it is in the file for programs.
+    // Programs find one line for each figure, equal to the file for programs.
     for metric in sweep::metrics(&record) {
         let is_it = |line: &str| {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -66,7 +66,7 @@ fn narrow_sweep_never_breaks_metric_names() {
 }
 
 #[test]
-fn a_ladder_in_turns() {
+fn ladder_in_batches() {
     let text = ladder::render(&records::turns(), &Options::default());
     assert_data_eq!(text, file!["golden/turns.txt"]);
 }
@@ -132,7 +132,7 @@ fn tiny() {
     assert_data_eq!(shown(&run), file!["golden/tiny.txt"]);
 }
 
-/// A run of each kind, kept in `dir`, some with what fixtures have not.
+/// Returns a run of each kind in `dir`, some with properties that the fixtures lack.
 fn of_all_kinds(dir: &Path) -> Vec<Run> {
     let kept = |fixture: Fixture, name: &str, ending| finished_in(&dir.join(name), fixture, ending);
     let mut runs: Vec<Run> = [
@@ -152,7 +152,7 @@ fn of_all_kinds(dir: &Path) -> Vec<Run> {
     .collect();
     let ending = Ending::aborted("interrupted");
     runs.push(kept(Fixture::empty("empty"), "empty", ending));
-    // What makes a run invalid does not hide why it ended.
+    // Problems that invalidate a run don't hide why it ended.
     let ending = Ending::partial("disk full");
     let mut stopped = kept(Fixture::invalid("stopped"), "stopped", ending);
     let total = &mut stopped.summary.total;
@@ -166,7 +166,7 @@ fn of_all_kinds(dir: &Path) -> Vec<Run> {
     runs
 }
 
-/// A page or Markdown as one line of small letters, without what is not shown.
+/// Converts a page or Markdown to one line of lower-case letters, without invisible parts.
 fn plain(text: &str) -> String {
     let mut shown = String::new();
     let mut rest = text;
@@ -189,9 +189,9 @@ fn plain(text: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What of `report` is not said in `shown`: cells, and the parts of sentences.
+/// Returns the cells and parts of sentences of `report` that `shown` lacks.
 fn unsaid(report: &str, shown: &str) -> Vec<String> {
-    // What the others have as a badge, as a picture, or by another name; and what to type next.
+    // What the other reports show as a badge, as a chart, or by another name; and advice on the next command.
     const OWN: [&str; 15] = [
         "verdict:",
         "generator-limited",
@@ -210,7 +210,7 @@ fn unsaid(report: &str, shown: &str) -> Vec<String> {
         "1st message",
     ];
     let mut unsaid = Vec::new();
-    // Bars, which the page has as a picture.
+    // Bars, which the page shows as a chart.
     let is_bar = |line: &str| line.contains(" ms to ");
     for line in report.lines().filter(|line| !is_bar(line)) {
         for cell in line.trim().trim_start_matches("- ").split("  ") {
@@ -282,7 +282,7 @@ fn multi_run_markdown_matches_terminal() {
 }
 
 #[test]
-fn names_mean_nothing_to_markdown() {
+fn markdown_special_characters_are_escaped() {
     let mut record = records::turns();
     record.rungs[1].name = "a|b <b>_x_</b> @team &lt; ~~y~~".to_owned();
     let shown = markdown::ladder(&record);
@@ -313,7 +313,7 @@ fn long_report_repeats_headline_last() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn report_of_empty_run() {
     let run = finished(Fixture::empty("empty"), Ending::aborted("interrupted"));
     assert_data_eq!(shown(&run), file!["golden/empty.txt"]);
 }
@@ -424,7 +424,7 @@ fn reimported_export_keeps_response_times() {
         let target = dir.join("imported");
         let imported = lines::import(&path, &target, "0.1.0", Timestamp::UNIX_EPOCH).unwrap();
         let read = &imported.summary.total;
-        // How late calls were is not in the file.
+        // The file does not contain how late calls were.
         let without = |times: Option<TimesSummary>| {
             let times = times?;
             Some(TimesSummary {
@@ -459,7 +459,7 @@ fn reimported_export_keeps_response_times() {
 }
 
 #[test]
-fn an_imported_run_says_so() {
+fn imported_run_is_marked_as_such() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("steady.txt");
     let calls =
@@ -472,7 +472,7 @@ fn an_imported_run_says_so() {
 }
 
 #[test]
-fn bad_lines_are_named() {
+fn invalid_lines_are_named() {
     let parent = tempfile::tempdir().unwrap();
     let path = parent.path().join("bad.txt");
     let problem = |text: &str| {

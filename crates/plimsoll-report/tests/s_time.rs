@@ -1,5 +1,5 @@
-//! What `openssl s_time` of three versions printed, as it was captured (`s_time/README.md`):
-//! every output is read, or what it lacks is reported.
+//! Captured output of `openssl s_time` of three versions (`s_time/README.md`): every output is imported, or the
+//! missing part is reported.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -18,10 +18,10 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/s_time")
 }
 
-/// Resumed or not, connections, of these resumed, bytes, user time in ms, real time in s.
+/// Resumed or not, connections, resumed ones among these, bytes, user time in ms, real time in s.
 type Row = (bool, u64, u64, u64, u64, u64);
 
-/// Written down from the files, not by what is tested.
+/// Copied from the files by hand, not computed by the code under test.
 const FIGURES: &[(&str, &[Row])] = &[
     (
         "1.1.1w-both-interrupted",

@@ -1,10 +1,9 @@
-//! No sentence of a search contradicts the table below it: tables of searches over noisy servers,
-//! whose trials and confirmations fail at random, and tables drawn at random, most of them such as no search would make.
+//! Checks that no sentence about a search contradicts the table of its trials: for searches over noisy servers, whose
+//! trials and confirmations fail at random, and for random tables, most of which no search would produce.
 //!
-//! A sentence is taken apart as a reader would, by its words and figures, and each claim is looked
-//! up among the trials. A sentence that this test does not know fails it.
+//! Each claim of a sentence is parsed and checked against the trials. An unknown sentence fails the test.
 //!
-//! Long because each sentence is read back and held against the whole table.
+//! Long because each kind of sentence is parsed and checked.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -18,7 +17,7 @@ use plimsoll_report::search::{explanation, headline, render};
 use plimsoll_report::terminal::Options;
 use proptest::prelude::*;
 
-// Some of them are alike where they are rounded.
+// Some of them are equal when rounded.
 const RATES: [f64; 8] = [
     100.0, 500.4, 500.6, 900.0, 1_000.0, 1_010.0, 1_200.0, 4_000.0,
 ];
@@ -87,8 +86,8 @@ fn record() -> impl Strategy<Value = SearchRecord> {
     )
 }
 
-/// A search over a server of about this capacity: calls pile up above it, or an objective is missed,
-/// or calls fail. Trials are wrong by `noise`, so confirmations fail, too; some are `hiccups`.
+/// Searches a server of about this capacity, above which the backlog grows, an objective is missed, or calls fail.
+/// Trials are wrong with probability `noise`, so confirmations fail too; some are `hiccups`.
 fn searched(
     seed: u64,
     capacity: f64,
@@ -190,13 +189,13 @@ fn search() -> impl Strategy<Value = SearchRecord> {
         })
 }
 
-/// A claim that no trial bears out.
+/// A claim that the trials don't support.
 type Wrong = String;
 
-/// What a reader knows: the trials and what was asked for.
+/// The knowledge of a reader: the trials and the goal.
 struct Reader<'a> {
     record: &'a SearchRecord,
-    /// The line that the headline names.
+    /// The line in the headline.
     line: Option<f64>,
 }
 
@@ -205,7 +204,7 @@ impl Reader<'_> {
         &self.record.trials
     }
 
-    /// The rate that a text names: one of a trial.
+    /// Parses a rate in a text, which must be that of a trial.
     fn rate(&self, text: &str) -> Result<f64, Wrong> {
         let named = |t: &&Trial| rate(t.rate_per_s) == text;
         let trial = self.trials().iter().find(named);
@@ -241,9 +240,10 @@ impl Reader<'_> {
         self.any(met, "no trial there met the objectives")
     }
 
-    /// The target failed at no rate above the line, up to `below`: or only in trials that are outnumbered at their rate.
+    /// Checks that the target failed at no rate above the line, up to `below`, or only in trials that are outnumbered
+    /// at their rate.
     fn carries_all(&self, below: f64) -> Result<(), Wrong> {
-        // Of the longest trials of the target at a rate.
+        // Considers the longest trials of the target at a rate.
         let outnumbered = |rate: f64| {
             let here = |t: &Trial| {
                 let limited = matches!(t.verdict, Verdict::GeneratorLimited { .. });
@@ -339,8 +339,8 @@ impl Reader<'_> {
         }
     }
 
-    /// The lowest rate above the line in most of whose trials the generator was at its limit: two
-    /// at least, since one may be a hiccup.
+    /// Returns the lowest rate above the line at which most trials were generator-limited: at least two, since one may
+    /// be a hiccup.
     fn generators_limit(&self) -> Option<f64> {
         let limited = |t: &Trial| matches!(t.verdict, Verdict::GeneratorLimited { .. });
         let rates = self.trials().iter().filter(|t| self.is_above(t));
@@ -477,7 +477,7 @@ impl Reader<'_> {
             };
         }
         if let Some(rest) = text.strip_prefix("at ") {
-            // There is no line: the lowest rate at which the target failed.
+            // Without a line: the lowest rate at which the target failed.
             let (at, what) = rest.split_once(' ').ok_or("unknown")?;
             let at_rate = self.rate(at)?;
             let here = |t: &Trial| t.rate_per_s == at_rate;
@@ -543,7 +543,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `2 trials above the line met every objective (…); 1 trial at the line or below it did not`.
+    /// Checks `2 trials above the line met every objective (…); 1 trial at the line or below it did not`.
     fn exceptions(&self, text: &str) -> Result<(), Wrong> {
         let line = self.line.ok_or("there is no line")?;
         let higher = |t: &Trial| t.rate_per_s > line && t.verdict == Verdict::Met;
@@ -589,7 +589,7 @@ impl Reader<'_> {
     }
 }
 
-/// The number of a text such as `1,234/s`.
+/// Parses the number of a text such as `1,234/s`.
 fn figure(text: &str) -> Result<f64, Wrong> {
     let digits = text.trim_end_matches("/s").replace(',', "");
     digits.parse().map_err(|_| format!("no figure: {text}"))
@@ -621,7 +621,7 @@ proptest! {
     }
 }
 
-/// The sentences of a search beside its table.
+/// Checks the sentences of a search against its table.
 fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
     let mut reader = Reader { record, line: None };
     let finding = record.finding.as_ref().unwrap();
@@ -636,7 +636,7 @@ fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
         let wrong = reader.sentence(sentence);
         prop_assert!(wrong.is_ok(), "{sentence} – {wrong:?}\n\n{said}");
     }
-    // What a reader would stumble over is named.
+    // Anything that a reader would find contradictory must be mentioned.
     let line = finding.line_per_s;
     let odd = |t: &Trial| {
         line.is_some_and(|line| {

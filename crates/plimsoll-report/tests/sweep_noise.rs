@@ -1,7 +1,7 @@
-//! A burst of noise in a sweep of equal links: slices in pieces, in random order within rounds, let it hit
-//! both alike, where one long slice after the other showed a difference.
+//! A burst of noise in a sweep of two equal configurations: slices that are divided, in random order within rounds,
+//! are both affected alike, while undivided slices showed a difference.
 //!
-//! Seeds are drawn afresh each time and printed; `SWEEP_SEED=… cargo test …` repeats one.
+//! Seeds are random and printed; `SWEEP_SEED=… cargo test …` repeats a run.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,21 +22,21 @@ use serde_json::Value;
 const SLICE_S: f64 = 2.0;
 const SWEEPS: u64 = 200;
 
-/// In which the machine does half of what it does otherwise.
+/// A period in which the machine is half as fast as otherwise.
 struct Burst {
     from: f64,
     to: f64,
 }
 
 impl Burst {
-    /// What is done from `at` on for `length` seconds, at one a second.
+    /// Returns the work done from `at` on for `length` seconds, at one a second.
     fn done(&self, at: f64, length: f64) -> f64 {
         let hit = (self.to.min(at + length) - self.from.max(at)).max(0.0);
         length - hit / 2.0
     }
 }
 
-/// Two equal links, with so many slices each that together take [`SLICE_S`].
+/// Measures two equal configurations in this many slices each, which together take [`SLICE_S`].
 fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
     let mut record = records::sweep();
     let length = SLICE_S / slices as f64;
@@ -59,7 +59,7 @@ fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
     record
 }
 
-/// Of each link's files a second: the figure and its interval.
+/// Returns the files a second of each configuration, with the interval.
 fn figures(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
     let document = sweep::document(record);
     let links = document["links"].as_array().unwrap();
@@ -84,7 +84,7 @@ fn noise_burst_keeps_equal_links_equal() {
     assert!(divided > 10, "{divided}");
     let (mut far, mut claimed) = (0, 0);
     for nth in 0..SWEEPS {
-        // Within the first slice of the old order, or the second.
+        // Within the first or the second slice of the undivided order.
         let from = (nth % 2) as f64 * SLICE_S + 0.2 + 0.8 * nth as f64 / SWEEPS as f64;
         let burst = Burst {
             from,
@@ -101,7 +101,7 @@ fn noise_burst_keeps_equal_links_equal() {
         assert!(apart(&new) < apart(&old), "{old:?}, {new:?}");
         far += u64::from(apart(&new) > 0.15);
     }
-    // In 2 of 100 the burst hits one link's pieces so much more often.
+    // In 2 of 100, the burst affects one configuration's parts much more often.
     assert!(far * 100 <= SWEEPS * 10, "{far} of {SWEEPS}");
     assert!(claimed * 100 <= SWEEPS * 5, "{claimed} of {SWEEPS}");
 }

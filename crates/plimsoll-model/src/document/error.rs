@@ -1,4 +1,4 @@
-//! What can go wrong with a run directory.
+//! Errors of run directories.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 /// Why a run directory, or a document beside one, can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The file system refused.
+    /// An error of the file system.
     #[error("{path}: {doing} failed")]
     Io {
-        /// The file or folder.
+        /// The path of the file or folder.
         path: PathBuf,
-        /// What was tried, as in "reading it".
+        /// The attempted operation, as in "reading it".
         doing: &'static str,
         /// The system's error.
         #[source]
         source: io::Error,
     },
-    /// A run would be written among other files.
+    /// The directory of a new run contains other files.
     #[error(
         "{0}: the run directory exists and is not empty; give another one, or remove this one first"
     )]
@@ -31,32 +31,32 @@ pub enum RunError {
         age = if *found > u64::from(*expected) { "a newer" } else { "an older" }
     )]
     Version {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
         /// Its version.
         found: u64,
         /// The version that this code reads.
         expected: u32,
     },
-    /// A document that is no JSON, or lacks a key.
+    /// A document that is not valid JSON, or lacks a key.
     #[error("{path}: not valid: {problem}")]
     Garbage {
-        /// The document.
+        /// The path of the document.
         path: PathBuf,
         /// The problem with it.
         problem: String,
     },
-    /// One line of a file of lines.
+    /// An invalid line of a line-based file.
     #[error("{path}:{line}: {problem}")]
     Line {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: u64,
         /// The problem with it.
         problem: String,
     },
-    /// The calls of a run that kept none.
+    /// The calls of a run that did not record them.
     #[error(
         "{0}: this run kept no record of its single calls; run with --requests (requests = true in the plan) to export them"
     )]
@@ -64,7 +64,7 @@ pub enum RunError {
 }
 
 impl RunError {
-    /// A problem with a line of the file at `path`.
+    /// Creates the error of a line of the file at `path`.
     pub(crate) fn line(path: &Path, line: u64) -> impl FnOnce(String) -> RunError {
         let path = path.to_owned();
         move |problem| RunError::Line {
@@ -74,7 +74,7 @@ impl RunError {
         }
     }
 
-    /// An error while `doing` something with the file at `path`.
+    /// Creates the error of the operation `doing` on the file at `path`.
     pub fn io(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> RunError {
         let path = path.to_owned();
         move |source| RunError::Io {

@@ -1,78 +1,78 @@
-//! What is measured of rungs, and in which part of a ladder.
+//! The metrics of rungs, and the measurement that each belongs to.
 
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
 named! {
-    /// A statistic of a slice.
+    /// A statistic of a rung.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Metric by key and name {
-        /// Median time of a call: response time in slices, service time in turns, µs.
+        /// Median time of a call, µs: response time in slices, service time in batches.
         P50 "p50" "p50",
-        /// The same at the 99th percentile, µs.
+        /// 99th percentile of the same time, µs.
         P99 "p99" "p99",
-        /// User and system CPU of the client for each call, µs.
+        /// User and system CPU time of the client a call, µs.
         ClientCpu "client_cpu" "client CPU a call",
-        /// The same of the watched server, µs.
+        /// User and system CPU time of the watched server a call, µs.
         ServerCpu "server_cpu" "server CPU a call",
-        /// The same of all proxies on the way together, sidecars among them, µs.
+        /// User and system CPU time of all proxies a call, sidecars included, µs.
         SidecarCpu "sidecar_cpu" "proxy CPU a call",
-        /// Memory of all proxies on the way together at its highest, bytes.
+        /// Highest memory of all proxies together, bytes.
         ProxyMemory "proxy_memory" "proxy memory",
-        /// CPU a call of a client that keeps so many calls in flight that it never waits for an arrival, µs.
+        /// CPU time a call of a client at full load, which never waits for an arrival, µs.
         BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
-        /// The same of such a client's server, µs.
+        /// CPU time a call of the server at full load, µs.
         BusyServerCpu "busy_server_cpu" "server CPU a call, saturated",
-        /// Median time from the beginning of a connection to when it can carry a call, µs.
+        /// Median time from the start of a connection until it can carry a call, µs.
         ConnectionTime "connection_time" "new connection (p50)",
-        /// A new connection and one call on it.
+        /// CPU time of the client for a new connection and one call on it, µs.
         ConnectionClientCpu "connection_client_cpu" "client CPU a new connection",
-        /// The server's end of the same.
+        /// CPU time of the server for a new connection and one call on it, µs.
         ConnectionServerCpu "connection_server_cpu" "server CPU a new connection",
-        /// What TCP carries both ways for a connection, apart from its calls.
+        /// Bytes that TCP carries both ways for a connection, without its calls.
         ConnectionBytes "connection_bytes" "bytes a new connection",
-        /// The same of connections that resume TLS sessions, µs.
+        /// Median setup time of connections that resume TLS sessions, µs.
         ResumedTime "resumed_time" "resumed connection (p50)",
-        /// A resumed connection and one call on it.
+        /// CPU time of the client for a resumed connection and one call on it, µs.
         ResumedClientCpu "resumed_client_cpu" "client CPU a resumed connection",
-        /// The server's end of the same.
+        /// CPU time of the server for a resumed connection and one call on it, µs.
         ResumedServerCpu "resumed_server_cpu" "server CPU a resumed connection",
-        /// What TCP carries both ways for a resumed connection, apart from its calls.
+        /// Bytes that TCP carries both ways for a resumed connection, without its calls.
         ResumedBytes "resumed_bytes" "bytes a resumed connection",
-        /// What each open connection takes of the client's heap, bytes.
+        /// Bytes of the client's heap for each open connection.
         ClientMemory "client_memory" "client memory a connection",
-        /// What each open connection adds to the server's memory, bytes.
+        /// Bytes of the server's memory for each open connection.
         ServerMemory "server_memory" "server memory a connection",
-        /// What TCP carries both ways for a call on a connection that is up.
+        /// Bytes that TCP carries both ways for a call on an open connection.
         CallBytes "call_bytes" "bytes a call",
     }
 }
 
 named! {
-    /// What is measured of rungs that take turns besides their calls: short slices of its own, in rounds.
+    /// Additional measurements of rungs that are measured in batches: short slices of their own, in rounds.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Part by name and words {
-        /// A closed loop that keeps the server as busy as it can.
+        /// A closed loop at full load.
         Saturated "saturated" "a call at full load",
         /// A new connection for each call, one after the other.
         Connections "connections" "new connections",
-        /// The same with TLS sessions that are resumed from tickets; plaintext has none to resume.
+        /// The same with TLS sessions resumed from tickets; not for plaintext.
         Resumed "resumed" "resumed connections",
-        /// Many connections that are kept, at a server started afresh.
+        /// Many open connections, with a restarted server.
         Memory "memory" "memory a connection",
     }
 }
 
 impl Part {
-    /// The part of this name, as plans have it.
+    /// Returns the measurement of this name in plans.
     pub fn from_name(name: &str) -> Option<Part> {
         Part::ALL.into_iter().find(|part| part.name() == name)
     }
 
-    /// Its metrics that have an interval.
+    /// Returns its metrics that have an interval.
     pub fn metrics(self) -> &'static [Metric] {
         match self {
             Part::Saturated => &[Metric::BusyClientCpu, Metric::BusyServerCpu],
@@ -91,7 +91,7 @@ impl Part {
     }
 }
 
-/// What a metric's values are.
+/// The unit of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Microseconds.
@@ -101,7 +101,7 @@ pub enum Unit {
 }
 
 impl Metric {
-    /// Returns the unit of its values and of differences between them.
+    /// Returns the unit of its values and differences.
     pub fn unit(self) -> Unit {
         match self {
             Metric::ProxyMemory
@@ -114,14 +114,14 @@ impl Metric {
         }
     }
 
-    /// The slices that it is measured in, where rungs take turns; `None`: the turns.
+    /// Returns the additional measurement that it belongs to; `None`: it is measured in the batches.
     pub fn part(self) -> Option<Part> {
         Part::ALL
             .into_iter()
             .find(|part| part.metrics().contains(&self))
     }
 
-    /// It is counted, so that it has no interval.
+    /// Returns whether it is counted exactly and has no interval.
     pub fn is_exact(self) -> bool {
         matches!(
             self,

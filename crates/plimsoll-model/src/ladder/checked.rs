@@ -1,13 +1,13 @@
-//! Whether the numbers of a ladder's document agree with each other: it may be anybody's, and sums that wrap or
-//! contradict their parts would be wrong figures in silence.
+//! Checks that the numbers of a ladder's document are consistent: it may come from an untrusted source, and sums that
+//! overflow or contradict their parts would silently give wrong figures.
 
 use super::pieces::Piece;
 use super::{Carried, LadderRecord, Rung, Slice, Volume};
 
-/// The most that all counts of a ladder may add up to.
+/// Maximum sum of all counts of a ladder.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// The sum of all counts so far. As long as it is within bounds, so is every sum of some of them.
+/// The sum of all counts so far. While it is within bounds, so is every partial sum.
 #[derive(Default)]
 struct CountSum(u64);
 
@@ -19,10 +19,10 @@ impl CountSum {
     }
 }
 
-/// Checks the numbers that are added up, and that sums are those of their parts.
+/// Checks the numbers that are added up, and that sums match their parts.
 ///
 /// # Errors
-/// The rung, and what of it can't be.
+/// The rung, and what is wrong with it.
 pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
     let mut sum = CountSum::default();
     for rung in &record.rungs {
@@ -120,7 +120,7 @@ mod tests {
         }
     }
 
-    /// A ladder of one rung with one slice, whose turns had 3 and 4 calls.
+    /// A ladder of one rung with one slice, whose batches had 3 and 4 calls.
     fn ladder(change: impl Fn(&mut Slice, &mut Volume)) -> LadderRecord {
         let mut volume = Volume {
             elapsed_s: 0.0,

@@ -1,4 +1,4 @@
-//! What became of the rungs of a ladder at its gates.
+//! Evaluates the gates of a ladder.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,29 +9,29 @@ use crate::gate::Gate;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Passage {
-    /// All of it is within what is allowed.
+    /// The whole interval is within what is allowed.
     Within,
-    /// All of it is beyond.
+    /// The whole interval is beyond.
     Beyond,
-    /// It is on both sides, or something needed is not known.
+    /// The interval is on both sides, or a value that is needed is not known.
     Undecided,
 }
 
-/// A gate with what became of one rung at it.
+/// The result of one gate for one rung.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gated {
     /// The gate as the plan has it.
     pub gate: Gate,
-    /// The rung's place in the ladder, from 0.
+    /// The rung's position in the ladder, from 0.
     pub rung: usize,
-    /// The position of the rung's difference to the first one.
+    /// The position of the rung's difference to the first rung.
     pub passage: Passage,
-    /// What the gate allows, in the metric's unit; `None`: the first rung's figure is not known.
+    /// The allowed value, in the metric's unit; `None`: the first rung's value is not known.
     pub allowed: Option<f64>,
 }
 
 impl LadderRecord {
-    /// What became of every rung but the first at every gate.
+    /// Evaluates every gate for every rung but the first.
     pub fn gated(&self) -> Vec<Gated> {
         let rungs = 1..self.rungs.len();
         rungs

@@ -1,5 +1,6 @@
-//! Slices of a sweep in pieces: each link's time is divided into short runs or turns, in random order within rounds, so
-//! that a moment in which the machine is slow falls on all links alike. The pieces' figures make an interval.
+//! Divides the slices of a sweep: the time of each TLS configuration is split into short runs or batches, in random
+//! order within rounds, so that a slow moment of the machine affects all configurations alike. The values of these
+//! parts give a confidence interval.
 
 use std::time::Duration;
 
@@ -8,24 +9,24 @@ use serde::{Deserialize, Serialize};
 use super::{ALPHA, Volume};
 use crate::statistics::paired::{fewest_pairs, paired};
 
-/// Rounds beyond those that an interval needs at least: the widest values then are not its bounds.
+/// Rounds beyond the minimum for an interval, so that the extreme values are not its bounds.
 pub const MORE_ROUNDS: usize = 4;
 
-/// Figures of a link that have an interval: what it carries a second, and cryptography's share at both ends.
+/// Figures of a configuration that have an interval: throughput, and cryptography's share of CPU at both ends.
 const FIGURES_PER_LINK: usize = 3;
 
-/// The shortest piece.
+/// Minimum length of a part.
 const MIN_PIECE_LENGTH: Duration = Duration::from_millis(100);
 
-/// What a closed loop has in flight at a piece's start and end counts in part only: a piece is so
-/// many times longer than files take at a usual speed.
+/// Calls in flight at a part's start and end belong to it only partially, so a part is this many times longer than the
+/// files in flight take at the speed below.
 const MIN_FILES_PER_PIECE: f64 = 20.0;
 const BYTES_PER_S: f64 = 1e9;
 
-/// A new connection's handshake at both ends takes as long, at a usual speed.
+/// Assumed CPU time of a new connection's handshake at both ends.
 const HANDSHAKE_TIME: Duration = Duration::from_micros(250);
 
-/// A piece in which what is in flight at its start and end, so many bytes and handshakes, matters little.
+/// Returns the shortest part in which the bytes and handshakes in flight at its start and end are negligible.
 fn shortest(in_flight: u64, handshakes: u32) -> Duration {
     let files = MIN_FILES_PER_PIECE
         * (in_flight as f64 / BYTES_PER_S + f64::from(handshakes) * HANDSHAKE_TIME.as_secs_f64());
@@ -36,8 +37,9 @@ fn wanted(links: usize) -> usize {
     fewest_pairs(alpha(links)) + MORE_ROUNDS
 }
 
-/// The turns that `links` take which are up together, for `length` in all, where so many bytes and handshakes are in
-/// flight at most: from a turn's beginning to the next one's, and how many each link has. `None`: too few for intervals.
+/// Plans the batches of `links` configurations that are up together, for `length` in all, with at most `in_flight`
+/// bytes and this many handshakes in flight. Returns the time between the starts of two batches, and the batches of
+/// each configuration. `None`: too few for intervals.
 pub fn turns(
     length: Duration,
     links: usize,
@@ -49,7 +51,7 @@ pub fn turns(
     (rounds >= wanted(links) as u128).then_some((slot, rounds as u32))
 }
 
-/// How many pieces each of the `rounds` slices of a link is divided into: so many that `links` of them have
+/// Returns the parts that each of the `rounds` slices of a configuration is divided into, so that `links` of them have
 /// intervals. `in_flight`: bytes of the files that it fetches at the same time.
 pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
     let most = slice.as_millis() / shortest(in_flight, 0).as_millis();
@@ -57,31 +59,32 @@ pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> u
     wanted.min(most as usize).max(1)
 }
 
-/// Whether a link with `own` of `rounds` rounds takes part in this one (from 0): its rounds are spread evenly.
+/// Returns whether a configuration with `own` of `rounds` rounds is measured in this one (from 0): its rounds are
+/// spread evenly.
 pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
     (round + 1) * own / rounds > round * own / rounds
 }
 
-/// What a link carried in one stretch of time, and what that cost: a slice, or a turn.
+/// Throughput and CPU cost of a slice or batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {
     /// Time to the last call's end, seconds.
     pub elapsed_s: f64,
-    /// Calls that ended well.
+    /// Calls that ended ok.
     pub ok: u64,
-    /// Bytes of files, without what carried them.
+    /// Bytes of files, without protocol overhead.
     pub bytes_received: u64,
     /// The client's CPU, µs; `None`: not known.
     pub client_cpu_us: Option<f64>,
     /// The server's CPU, µs; `None`: not known.
     pub server_cpu_us: Option<f64>,
-    /// Its last call ended in another link's turn.
+    /// Whether the last call ended in another configuration's batch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overran: bool,
 }
 
 impl Volume {
-    /// What it came to turn by turn, and so in all: a link's run lasts through the turns of others.
+    /// Sets the batches and the totals over them: the run itself also spans the batches of other configurations.
     pub fn take_turns(&mut self, turns: Vec<Piece>) {
         let cpu = |of: fn(&Piece) -> Option<f64>| turns.iter().map(of).sum();
         self.elapsed_s = turns.iter().map(|turn| turn.elapsed_s).sum();
@@ -92,7 +95,7 @@ impl Volume {
         self.turns = turns;
     }
 
-    /// Its turns, or the one slice that it is.
+    /// Returns the batches, or the whole slice as the only part.
     pub fn pieces(&self) -> Vec<Piece> {
         match self.turns.as_slice() {
             [] => vec![Piece {
@@ -108,17 +111,19 @@ impl Volume {
     }
 }
 
-/// A figure of a link, with its interval where it has enough pieces; the intervals of all links hold together.
+/// A value with its confidence interval, where there are enough parts; the intervals of all configurations are
+/// simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figure {
     /// The value in the figure's own unit.
     pub value: f64,
-    /// The ends of its interval; `None`: too few pieces.
+    /// The bounds of the interval; `None`: too few parts.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Figure {
-    /// `total`: what all pieces together say, where these are too few. `links`: of the sweep.
+    /// Estimates the value. `total`: the value over all parts, used where these are too few. `links`: the
+    /// configurations of the sweep.
     pub fn of(
         total: Option<f64>,
         pieces: impl Iterator<Item = f64>,
@@ -136,14 +141,14 @@ impl Figure {
         }
     }
 
-    /// How far the interval reaches at most, as a share of the value.
+    /// Returns the larger distance of the bounds from the value, relative to it.
     pub fn spread(&self) -> Option<f64> {
         let [low, high] = self.interval.filter(|_| self.value > 0.0)?;
         Some((high - self.value).max(self.value - low) / self.value)
     }
 }
 
-/// How often one interval may miss, so that those of so many links hold together.
+/// Returns the error probability of one interval for simultaneous intervals of this many configurations.
 fn alpha(links: usize) -> f64 {
     ALPHA / (FIGURES_PER_LINK * links.max(1)) as f64
 }
@@ -172,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_count_must_fit_duration() {
+    fn batch_count_must_fit_duration() {
         let of = |length_s, links, in_flight, handshakes| {
             turns(Duration::from_secs(length_s), links, in_flight, handshakes)
         };
@@ -196,9 +201,9 @@ mod tests {
         }
     }
 
-    /// Of a closed loop with two workers, whose readings come in intervals of their own.
+    /// A closed loop with two workers, whose readings are in separate intervals.
     #[test]
-    fn turn_totals_are_differences_across_workers() {
+    fn batch_totals_are_differences_across_workers() {
         let reading = |turn, client_ns, ok, began_ns, ended_ns| TurnBegan {
             turn,
             client_ns,
@@ -215,7 +220,7 @@ mod tests {
             reading(0, 0, 0, 10 * ms, 10 * ms),
             reading(1, 20_000, 5, 210 * ms, 105 * ms),
             reading(2, 50_000, 15, 410 * ms, 308 * ms),
-            // The third was slept through.
+            // The worker slept through the third batch.
             reading(4, 90_000, 16, 820 * ms, 540 * ms),
         ];
         let second = [

@@ -1,4 +1,4 @@
-//! What a new connection of a rung takes: the rows of a price list.
+//! The cost of a new connection of a rung: the rows of a price list.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,12 +16,12 @@ pub struct Percentile {
     pub low_us: f64,
     /// The interval's upper end.
     pub high_us: f64,
-    /// How many values it is of.
+    /// The number of values.
     pub count: u64,
 }
 
 impl Percentile {
-    /// The p99 of `times`; `None` where they are too few for one.
+    /// Estimates the p99 of `times`; `None`: too few for a p99.
     pub fn p99(times: &Times) -> Option<Percentile> {
         let histogram = times.histogram()?;
         let ns = quantile::quantile(histogram, 0.99)?;
@@ -35,26 +35,26 @@ impl Percentile {
     }
 }
 
-/// What a new connection of a rung takes: medians of its slices.
+/// The cost of a new connection of a rung: medians over its slices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Price {
-    /// The connection resumes a session from a ticket.
+    /// Whether the connection resumes a session from a ticket.
     pub resumed: bool,
-    /// Time until it could carry a call, µs.
+    /// Time until the connection could carry a call, µs.
     pub p50_us: Option<f64>,
-    /// The same at the 99th percentile, over all slices together.
+    /// The 99th percentile of that time, over all slices together.
     pub p99: Option<Percentile>,
-    /// The client's CPU, with that of the call that it is made for, µs.
+    /// The client's CPU time, including that of one call, µs.
     pub client_cpu_us: Option<f64>,
-    /// The same of the server.
+    /// The server's CPU time, including that of one call, µs.
     pub server_cpu_us: Option<f64>,
-    /// What TCP carries both ways for it, without the call; `None`: not counted.
+    /// Bytes that TCP carries both ways for the connection, without the call; `None`: not counted.
     pub bytes: Option<f64>,
 }
 
 impl Rung {
-    /// What its new connections take: new ones, and resumed ones where those were measured. Empty where
-    /// its calls share connections and no others were made.
+    /// Returns the cost of new connections, and of resumed ones where those were measured. Empty where calls share
+    /// connections and no others were made.
     pub fn prices(&self) -> Vec<Price> {
         let Some(handshake) = &self.handshake else {
             return Vec::new();
@@ -136,7 +136,7 @@ mod tests {
         new.iter_mut()
             .for_each(|slice| slice.carried = carried(2_099, 1));
         rung.parts.insert(Part::Connections, new);
-        // One of a server that did not resume is none of a resumed connection.
+        // A slice in which the server did not resume says nothing about resumed connections.
         let mut resumed = vec![slice(200.0), slice(900.0)];
         resumed[1].not_resumed = true;
         rung.parts.insert(Part::Resumed, resumed);
@@ -144,7 +144,7 @@ mod tests {
             panic!("two kinds of connections, two prices");
         };
         assert_eq!((new.p50_us, new.client_cpu_us), (Some(400.0), Some(200.0)));
-        // The call is not among the bytes: 99 more on the other connection come to 7,901.
+        // The call is not among the bytes: 99 more calls on the other connection amount to 7,901.
         assert!(new.bytes.is_some_and(|bytes| bytes < 2_099.0), "{new:?}");
         assert_eq!((resumed.p50_us, resumed.bytes), (Some(200.0), None));
 

@@ -1,4 +1,4 @@
-//! One slice of a rung, and what it carried.
+//! One slice of a rung, and its network traffic.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,64 +12,64 @@ use crate::run::Run;
 pub struct Slice {
     /// Response time of calls that ended ok.
     pub p50_us: Option<f64>,
-    /// The same at the 99th percentile.
+    /// Response time at the 99th percentile.
     pub p99_us: Option<f64>,
-    /// User and system CPU of the client.
+    /// User and system CPU time of the client.
     pub client_cpu_us_per_call: Option<f64>,
-    /// The same of the watched server.
+    /// User and system CPU time of the watched server.
     pub server_cpu_us_per_call: Option<f64>,
-    /// The same of the proxies on the way, sidecars among them; left out where there are none.
+    /// User and system CPU time of all proxies, sidecars included; left out where there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sidecar_cpu_us_per_call: Option<f64>,
-    /// Memory of the proxies on the way at its highest since they were started: the resident sets of their processes,
-    /// added up. Left out where there are none.
+    /// Highest memory of the proxies since they were started: the sum of their resident sets. Left out where there are
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_rss_bytes_max: Option<u64>,
-    /// Bytes of the client's heap. Left out where connections are few, or several threads made them.
+    /// Bytes of the client's heap. Left out where there are few connections, or several threads made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_bytes_per_connection: Option<f64>,
-    /// Left out where the server was not started afresh for the slice, or connections are few.
+    /// Memory of the server. Left out where it was not restarted for the slice, or there are few connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_bytes_per_connection: Option<f64>,
     /// Median time until a connection could carry a call; left out where none was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_p50_us: Option<f64>,
-    /// What TCP carried; left out where it was not counted.
+    /// The TCP traffic; left out where it was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carried: Option<Carried>,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// The run's figures describe the target.
+    /// Whether the run's figures describe the target.
     pub valid: bool,
-    /// Full handshakes are all that makes it invalid, where sessions were to be resumed.
+    /// Whether full handshakes, where sessions were to be resumed, are the only reason why it is invalid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_resumed: bool,
-    /// What the plan's objectives came to; left out where it has none.
+    /// The verdict on the plan's objectives; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<Conclusion>,
-    /// The plan's objectives, each with what was measured; left out where there are none.
+    /// The plan's objectives with their measured values; left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objectives: Vec<Judged>,
     /// The run directory, relative to the ladder's.
     pub run: String,
-    /// What it carried in all, where that is asked for.
+    /// The throughput, where it is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<Volume>,
 }
 
-/// Bytes that TCP carried both ways, and for what.
+/// Bytes that TCP carried both ways, with the calls and connections that they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carried {
-    /// Both ways together.
+    /// Bytes of both directions.
     pub bytes: u64,
-    /// Calls that were sent, the warm-up's included.
+    /// Calls that were sent, including the warm-up's.
     pub calls: u64,
-    /// Connections whose bytes these are.
+    /// Connections that were counted.
     pub connections: u64,
 }
 
 impl Carried {
-    /// `None`: nothing was counted.
+    /// Returns the traffic of `run`; `None`: it was not counted.
     fn of(run: &Run) -> Option<Carried> {
         let record = run.measured();
         let measures = &record.measures;
@@ -82,7 +82,7 @@ impl Carried {
         })
     }
 
-    /// What all of them carried.
+    /// Returns the sum of all traffic.
     pub(super) fn sum(all: impl Iterator<Item = Carried>) -> Option<Carried> {
         all.reduce(|a, b| Carried {
             bytes: a.bytes + b.bytes,
@@ -93,7 +93,7 @@ impl Carried {
 }
 
 impl Slice {
-    /// The figures of `run`, which is kept in `directory`.
+    /// Summarises `run`, which is stored in `directory`.
     pub fn of(run: &Run, directory: String) -> Slice {
         let total = &run.summary.total;
         let objectives = objective::judge_run(run);
@@ -112,7 +112,7 @@ impl Slice {
                 .and_then(|phases| phases.connection?.p50_us),
             carried: Carried::of(run),
             errors: total.errors,
-            // A difference of times that are known only between two numbers may be the generator's.
+            // A difference of times that are known only as intervals may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),
             not_resumed: objective::only_not_resumed(run),
             conclusion: Conclusion::of(&objectives),
@@ -122,14 +122,14 @@ impl Slice {
         }
     }
 
-    /// What was measured may be the generator's.
+    /// Returns whether the measurement may be limited by the generator.
     pub fn is_generator_limited(&self) -> bool {
         !self.valid && !self.not_resumed
     }
 
     pub(super) fn value(&self, metric: Metric) -> Option<f64> {
         match metric {
-            // A server that did not resume shows what a new connection costs, under another name.
+            // If the server did not resume sessions, the values are those of new connections.
             _ if self.not_resumed && metric.part() == Some(Part::Resumed) => None,
             Metric::P50 => self.p50_us,
             Metric::P99 => self.p99_us,

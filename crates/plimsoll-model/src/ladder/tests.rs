@@ -3,7 +3,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::*;
 
-/// A ladder of rungs that add so much (µs) each, on a machine with noise and drift.
+/// A ladder of rungs that add these costs (µs) each, on a machine with noise and drift.
 fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
@@ -19,7 +19,7 @@ fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
         let mut slices = vec![None; adds.len()];
         for rung in round {
             elapsed += 1.0;
-            // The machine warms up by 20 %, has a wave, and now and then a slow moment.
+            // The machine slows down by 20 %, oscillates, and has occasional slow moments.
             let drift = 1.0 + 0.2 * elapsed / 60.0 + 0.05 * (elapsed / 7.0).sin();
             let level: f64 = adds[..=rung].iter().sum::<f64>() + 200.0;
             let mut noisy = |spread: f64| {
@@ -77,13 +77,13 @@ fn added_cost_is_found_within_interval() {
         match ladder.added(1, 0, Metric::P50) {
             Added::Clear(d) => {
                 found += 1;
-                // Drift scales what is added by up to a quarter.
+                // Drift scales the added costs by up to a quarter.
                 held += usize::from(d.low <= 52.0 && d.high >= 38.0);
             }
             other => assert!(!matches!(other, Added::TooFew)),
         }
     }
-    // A slow moment of the first rung can hide it: that is for more rounds to mend.
+    // A slow moment of the first rung can hide a difference; more rounds would reveal it.
     assert!(found >= 60, "{found} of 100 found");
     assert!(held * 100 >= found * 95, "{held} of {found} held");
 }

@@ -1,16 +1,16 @@
-//! What rungs add that were up together and measured in turns of tens of calls.
+//! Costs that rungs add, measured in batches of tens of calls while all rungs are up together.
 //!
-//! A turn is so short that whatever disturbs the machine disturbs the turns of all rungs in a
-//! round alike, so rounds are what is compared: the p50 by the medians of turns in the same round
-//! ([`crate::statistics::paired`]), and so is CPU, whose clocks are read when a turn begins; the p99 by a bootstrap of whole
-//! blocks of rounds (Künsch 1989). Times are service times: what the generator was late is no rung's.
+//! A batch is so short that a disturbance of the machine affects the batches of all rungs in a round alike, so values
+//! are compared within rounds: the p50 by the medians of batches in the same round ([`crate::statistics::paired`]),
+//! and CPU time, whose clocks are read when a batch begins, in the same way; the p99 by a bootstrap of whole blocks of
+//! rounds (Künsch 1989). Times are service times, so that the generator's lateness is not part of them.
 //!
-//! A busy machine can treat one rung worse than another for longer than a round (its server waits
-//! behind another process). Rounds next to each other are then alike, and show less than as many that
-//! are independent: intervals are wider by what that adds to the variance ([`crate::statistics::autocorrelation`]).
+//! A busy machine can slow one rung down for longer than a round (its server waits behind another process). Adjacent
+//! rounds are then correlated and carry less information than independent ones: intervals are widened accordingly
+//! ([`crate::statistics::autocorrelation`]).
 //!
-//! Where servers are started afresh several times, intervals are also as wide as what differs between
-//! their processes asks for ([`sittings`]).
+//! Where servers are restarted several times, intervals are widened by the variance between their processes too
+//! ([`sittings`]).
 
 use std::time::Duration;
 
@@ -35,14 +35,14 @@ use differences::{cpu, p50, p99};
 pub use sittings::FEWEST_SITTINGS;
 use sittings::mean;
 
-/// Calls a turn, unless the plan says otherwise: a server that is called a third as often sleeps
-/// deeper, so turns of single calls come out dearer; from some twenty on the costs stay the same.
+/// Default calls in a batch. A server that is called a third as often sleeps more deeply, so batches of single calls
+/// cost more; from about twenty calls on the cost is stable.
 pub const DEFAULT_TURN_CALLS: u32 = 20;
 
-/// Calls that begin a turn and do not count: they find a server asleep and caches cold.
+/// Calls at the start of a batch that do not count: the server may be asleep and caches cold.
 pub const LEFT_OUT: u32 = 2;
 
-/// What turns are compared by.
+/// The metrics that batches are compared by.
 pub const COMPARED_METRICS: [Metric; 4] = [
     Metric::P50,
     Metric::P99,
@@ -50,25 +50,24 @@ pub const COMPARED_METRICS: [Metric; 4] = [
     Metric::ServerCpu,
 ];
 
-/// How a ladder was measured whose rungs took turns, and what they add.
+/// How a ladder was measured in batches, and the differences between its rungs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnsRecord {
-    /// Calls a turn.
+    /// Calls in a batch.
     pub calls: u32,
-    /// The first calls of each turn that do not count.
+    /// Calls at the start of each batch that do not count.
     #[serde(alias = "left_out")]
     pub left_out: u32,
-    /// Rounds in which every rung had its turn, and most of its calls ended well.
+    /// Rounds in which every rung had its batch, and most of its calls ended ok.
     pub rounds: usize,
-    /// In as many, each with servers that were started afresh; 1: differences are those of the processes that
-    /// were measured.
+    /// Replicates, each with restarted servers; 1: differences are those of the particular processes that were
+    /// measured.
     #[serde(default = "one", alias = "sittings")]
     pub sittings: usize,
-    /// The machine's cores were kept from falling asleep between calls.
+    /// Whether the machine's cores were kept awake between calls.
     #[serde(default)]
     pub kept_awake: bool,
-    /// How well the p50s of neighbouring rungs were to be resolved, µs; left out where turns were
-    /// taken for a time.
+    /// The planned resolution of the p50 of adjacent rungs, µs; left out where batches were measured for a fixed time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
     /// The differences of every rung to the one below it and to the first.
@@ -79,48 +78,48 @@ fn one() -> usize {
     1
 }
 
-/// What one rung adds to another, in the metric's unit. The intervals of a ladder hold together.
+/// The difference of two rungs, in the metric's unit. The intervals of a ladder are simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// The upper rung, from 0.
+    /// The index of the upper rung, from 0.
     pub of: usize,
-    /// The lower rung.
+    /// The index of the lower rung.
     pub to: usize,
     /// One of [`COMPARED_METRICS`].
     pub metric: Metric,
-    /// How much the upper rung takes more.
+    /// The upper rung's value minus the lower one's.
     #[serde(flatten)]
     pub paired: Paired,
 }
 
-/// What the calls of one rung came to.
+/// The measurements of one rung.
 #[derive(Clone, Debug)]
 pub struct Measured {
     calls: u32,
     left_out: u32,
     /// Whether each of the plan's stages is warm-up.
     warmup: Vec<bool>,
-    /// Service times in nanoseconds of the calls that count and ended well, by round.
+    /// Service times in nanoseconds of the measured calls that ended ok, by round.
     rounds: Vec<Vec<u64>>,
-    /// The first round of each sitting.
+    /// The first round of each replicate.
     sittings: Vec<usize>,
-    /// Readings of CPU clocks in this stretch, in the order of its turns.
+    /// CPU clock readings of the current group of batches, in order.
     began: Vec<TurnBegan>,
-    /// CPU by round.
+    /// CPU time by round.
     used: Vec<Option<Used>>,
 }
 
-/// CPU of one turn, in nanoseconds.
+/// CPU time of one batch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Used {
     client_ns: u64,
     server_ns: Option<u64>,
-    /// A closed loop's calls that ended well, the bytes that it received, and how long it was.
+    /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch.
     done: Option<(u64, u64, u64)>,
 }
 
 impl Measured {
-    /// `warmup`: which of the plan's stages do not count.
+    /// Creates an empty measurement. `warmup`: which of the plan's stages are warm-up.
     pub fn new(turns: Turns, left_out: u32, warmup: Vec<bool>) -> Measured {
         Measured {
             calls: turns.calls.max(1),
@@ -133,11 +132,11 @@ impl Measured {
         }
     }
 
-    /// Adds what the rungs came to in another stretch of turns, rung by rung.
+    /// Appends the measurements of another group of batches, rung by rung.
     pub fn extend(all: &mut [Measured], more: Vec<Measured>) {
         let rounds = longest(all);
         for (before, after) in all.iter_mut().zip(more) {
-            // So that a round is the same one of every rung.
+            // Rounds must have the same number in every rung.
             before.rounds.resize(rounds, Vec::new());
             before.rounds.extend(after.rounds);
             before.used.resize(rounds, None);
@@ -145,7 +144,7 @@ impl Measured {
         }
     }
 
-    /// The same, with servers that were started afresh: another sitting.
+    /// Appends the measurements of another replicate, with restarted servers.
     pub fn extend_afresh(all: &mut [Measured], more: Vec<Measured>) {
         let first = longest(all);
         for measured in &mut *all {
@@ -154,15 +153,15 @@ impl Measured {
         Measured::extend(all, more);
     }
 
-    /// All turns of a stretch are over: what each used is what the clocks went on by until the next turn of
-    /// the same worker, and of any rung with the same server. `servers`: the process ids of each rung's, where no
-    /// other work of theirs is known to hide among the turns.
+    /// Ends a group of batches: the CPU time of each is the difference of the clocks until the next batch of the same
+    /// worker, and of any rung with the same server. `servers`: process ids of each rung's server, left empty where
+    /// other work of the server may be included.
     pub fn end(all: &mut [Measured], servers: &[&[i32]]) {
         let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
         let own = |rung: usize| {
             let is_in = |pid: &i32| clock(rung).contains(pid);
             let mut others = (0..all.len()).filter(|other| clock(*other) != clock(rung));
-            // Where some processes of a server are another's too, no turn has it to itself.
+            // If some processes of a server also serve another rung, its CPU time can't be attributed.
             !clock(rung).is_empty() && !others.any(|other| clock(other).iter().any(is_in))
         };
         let next: Vec<Vec<u64>> = (0..all.len())
@@ -178,7 +177,7 @@ impl Measured {
             for two in rung.began.windows(2) {
                 let (began, next) = (two[0], two[1]);
                 let round = began.turn as usize;
-                // The next reading says what a turn of time came to, even where one was slept through.
+                // The next reading closes a batch of fixed time, even if a batch in between was slept through.
                 if next.turn != began.turn + 1 && began.done.is_none() {
                     continue;
                 }
@@ -205,7 +204,7 @@ impl Measured {
         }
     }
 
-    /// CPU of the server a call, on average over the turns that count, in µs.
+    /// Returns the mean CPU time of the server for a call, over the measured batches, in µs.
     pub fn server_cpu_us_per_call(&self) -> Option<f64> {
         let turns = (0..self.used.len()).filter_map(|n| self.cpu_us_per_call(Metric::ServerCpu, n));
         let turns: Vec<f64> = turns.collect();
@@ -216,7 +215,7 @@ impl Measured {
         self.warmup.get(usize::from(stage)) == Some(&true)
     }
 
-    /// One call of the rung's run.
+    /// Adds one call of the rung's run.
     pub fn call(&mut self, sample: &Sample) {
         let calls = u64::from(self.calls);
         let round = usize::try_from(sample.number / calls).unwrap_or(usize::MAX);
@@ -232,7 +231,7 @@ impl Measured {
         self.rounds[round].push(sample.service_ns());
     }
 
-    /// One interval of the rung's run.
+    /// Adds one interval of the rung's run.
     pub fn interval(&mut self, interval: &IntervalRecord) {
         for turn in &interval.turns {
             match self.began.binary_search_by_key(&turn.turn, |t| t.turn) {
@@ -242,8 +241,8 @@ impl Measured {
         }
     }
 
-    /// What the turns of a closed loop carried, without the first ones that warmed up. `slot`: from one's beginning to
-    /// the next one's.
+    /// Returns the batches of a closed loop without the first `warmup` ones. `slot`: time between the starts of two
+    /// batches.
     pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<Piece> {
         let measured = self.used.iter().skip(warmup).flatten();
         let of = |used: &Used| {
@@ -260,7 +259,7 @@ impl Measured {
         measured.filter_map(of).collect()
     }
 
-    /// A quantile of all calls that count, in µs; `None`: too few of them.
+    /// Returns a quantile of all measured calls, in µs; `None`: too few calls.
     pub fn quantile_us(&self, q: f64) -> Option<f64> {
         let mut times: Vec<u64> = self.rounds.iter().flatten().copied().collect();
         if !is_supported(times.len() as u64, q) {
@@ -272,7 +271,7 @@ impl Measured {
         times.get(rank.max(1) - 1).map(|ns| *ns as f64 / 1e3)
     }
 
-    /// The turn of that round has enough calls to stand for it.
+    /// Returns whether the rung's batch of that round has enough calls.
     fn has(&self, round: usize) -> bool {
         let counting = self.calls.saturating_sub(self.left_out) as usize;
         let ended = self.rounds.get(round).map_or(0, Vec::len);
@@ -284,7 +283,7 @@ impl Measured {
         median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
-    /// CPU a call of a turn whose calls all count, or were left out; in µs.
+    /// Returns the CPU time a call of a batch in which every call counts or was discarded, in µs.
     fn cpu_us_per_call(&self, metric: Metric, round: usize) -> Option<f64> {
         let counting = self.calls.saturating_sub(self.left_out) as usize;
         let used = self.used.get(round).copied().flatten()?;
@@ -302,8 +301,8 @@ fn longest(rungs: &[Measured]) -> usize {
     rungs.iter().map(|m| m.rounds.len()).max().unwrap_or(0)
 }
 
-/// The rounds that every rung has, by sitting. What a sitting came to that was ended before its half says too
-/// little to stand beside the others.
+/// Returns the rounds that every rung has, by replicate. A replicate that was ended before half its length is left
+/// out.
 fn rounds_by_sitting(rungs: &[Measured]) -> Vec<Vec<usize>> {
     let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.sittings);
     let ends = starts.iter().skip(1).copied().chain([longest(rungs)]);
@@ -319,16 +318,16 @@ fn rounds_by_sitting(rungs: &[Measured]) -> Vec<Vec<usize>> {
 }
 
 impl TurnsRecord {
-    /// What the rungs add to each other: each to the one below it and to the first.
+    /// Computes the differences of every rung to the one below it and to the first.
     ///
-    /// `alpha`: of all the intervals together, `besides` those that the ladder states for other
-    /// metrics than turns have. `seed`: of the bootstrap.
+    /// `alpha`: error probability of all intervals together, including the `besides` ones of metrics that are not
+    /// measured in batches. `seed`: of the bootstrap.
     pub fn of(rungs: &[Measured], alpha: f64, besides: usize, seed: u64) -> TurnsRecord {
         let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
         let rounds = rounds_by_sitting(rungs);
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
-        // `alpha` is half of what a ladder may claim in all. Its metrics share that equally; the other half
-        // is for those that turns are taken for: half of it for the p50, half for the CPU of both ends.
+        // `alpha` is half of the ladder's total error probability. Half of it is shared equally by all metrics; the
+        // other half goes to the main ones: half of that to the p50, half to the CPU time of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
         let each = of_pair / (COMPARED_METRICS.len() + besides) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -360,21 +359,21 @@ impl TurnsRecord {
         }
     }
 
-    /// What was wanted has been reached.
+    /// Returns whether the planned resolution has been reached.
     pub fn is_resolved(&self) -> bool {
         let reached = |wanted| self.resolution_us().is_some_and(|us| us <= wanted);
         self.wanted_us.is_none_or(reached)
     }
 
-    /// What `of` adds to `to`, where that is known.
+    /// Returns the difference of `of` to `to`, where it is known.
     pub fn difference(&self, of: usize, to: usize, metric: Metric) -> Option<Paired> {
         let mut all = self.differences.iter();
         let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric));
         found.map(|d| d.paired)
     }
 
-    /// Half the width of the widest interval of the p50s of neighbouring rungs, in µs: the
-    /// smallest cost that the ladder could distinguish from none.
+    /// Returns half the width of the widest p50 interval of adjacent rungs, in µs: the smallest cost that the ladder
+    /// can distinguish from zero.
     pub fn resolution_us(&self) -> Option<f64> {
         let neighbours = self
             .differences

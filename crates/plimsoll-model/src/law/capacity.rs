@@ -1,4 +1,4 @@
-//! A server that works on so many requests at a time, while others wait in the order in which they came.
+//! A server with limited concurrency: further requests wait in order of arrival.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,7 +9,7 @@ use toml::Table;
 use super::draws::Draws;
 use super::{Law, LawError, Request, Settings, Within};
 
-/// The most that a server works on at a time.
+/// Maximum concurrency.
 const MAX_PLACES: u32 = 100_000;
 
 #[derive(Debug, Deserialize)]
@@ -39,7 +39,7 @@ impl Settings for Capacity {
 struct Queue {
     places: usize,
     service: Box<dyn Law>,
-    /// When each place that was used is free again, the first on top.
+    /// When each busy slot becomes free, the earliest first.
     free: BinaryHeap<Reverse<u64>>,
 }
 

@@ -1,4 +1,4 @@
-//! A server that becomes slow as a whole once too many requests are in progress: it thrashes.
+//! A server that slows down as a whole once too many requests are in progress (thrashing).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,10 +33,10 @@ impl Settings for Collapse {
 #[derive(Debug)]
 struct Thrashing {
     of: Box<dyn Law>,
-    /// Requests in progress, beyond which the others take `factor` times as long.
+    /// Requests in progress above which further ones take `factor` times as long.
     limit: usize,
     factor: f64,
-    /// When the answers of those in progress leave, the first on top.
+    /// When the requests in progress will be answered, the earliest first.
     in_progress: BinaryHeap<Reverse<u64>>,
 }
 

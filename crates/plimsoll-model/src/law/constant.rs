@@ -21,7 +21,7 @@ impl Settings for Constant {
     }
 }
 
-/// Nanoseconds.
+/// The delay in nanoseconds.
 #[derive(Debug)]
 struct Delay(f64);
 

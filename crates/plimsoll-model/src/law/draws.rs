@@ -1,9 +1,9 @@
-//! Random numbers by their place: those of a request depend on the seed and its number alone.
+//! Random numbers by position: those of a request depend only on the seed and its number.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-/// The stream of what belongs to no request.
+/// The stream for events that belong to no request.
 const SHARED_STREAM: u64 = u64::MAX;
 
 /// The random numbers of one request.
@@ -11,21 +11,21 @@ const SHARED_STREAM: u64 = u64::MAX;
 pub(super) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// The numbers of the request `number`.
+    /// Returns the random numbers of request `number`.
     pub(super) fn of_request(seed: u64, number: u64) -> Draws {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(number);
         Draws(random)
     }
 
-    /// The numbers of what happens to the server as a whole.
+    /// Returns the random numbers of events that affect the whole server.
     pub(super) fn of_server(seed: u64) -> Draws {
         Draws::of_request(seed, SHARED_STREAM)
     }
 
-    /// Draws evenly from [0, 1).
+    /// Draws uniformly from [0, 1).
     pub(super) fn fraction(&mut self) -> f64 {
-        // 53 bits are what a float holds exactly.
+        // A float holds 53 bits exactly.
         (self.0.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -34,7 +34,7 @@ impl Draws {
         -(1.0 - self.fraction()).ln()
     }
 
-    /// Draws from the standard normal distribution (Box and Muller).
+    /// Draws from the standard normal distribution (Box–Muller).
     pub(super) fn normal(&mut self) -> f64 {
         let radius = (2.0 * self.exponential()).sqrt();
         radius * (std::f64::consts::TAU * self.fraction()).cos()

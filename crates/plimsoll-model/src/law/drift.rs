@@ -1,4 +1,4 @@
-//! A server that becomes slower, or faster, evenly over time, and then stays so.
+//! A server that becomes slower or faster linearly over time and then stays so.
 
 use serde::Deserialize;
 use toml::Table;
@@ -33,9 +33,9 @@ impl Settings for Drift {
 #[derive(Debug)]
 struct Slope {
     of: Box<dyn Law>,
-    /// What times are multiplied by at the end.
+    /// The factor of times at the end.
     to: f64,
-    /// How long the way there takes, nanoseconds.
+    /// The time until the end is reached, nanoseconds.
     over: f64,
 }
 

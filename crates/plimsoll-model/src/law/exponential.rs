@@ -1,4 +1,4 @@
-//! Times are exponentially distributed: the classic service time of a queue.
+//! Exponentially distributed times: the classic service time of a queue.
 
 use serde::Deserialize;
 
@@ -21,7 +21,7 @@ impl Settings for Exponential {
     }
 }
 
-/// Nanoseconds.
+/// The mean in nanoseconds.
 #[derive(Debug)]
 struct Mean(f64);
 

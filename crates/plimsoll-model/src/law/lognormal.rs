@@ -1,4 +1,4 @@
-//! Times whose logarithm is normally distributed: a tail that is heavy, and has every moment.
+//! Log-normally distributed times: a heavy tail with finite moments.
 
 use serde::Deserialize;
 

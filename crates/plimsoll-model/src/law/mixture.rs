@@ -1,4 +1,4 @@
-//! Each request is answered by one of several laws, drawn by its share.
+//! Each request is delayed by one of several laws, drawn by weight.
 
 use serde::Deserialize;
 use toml::Table;
@@ -6,7 +6,7 @@ use toml::Table;
 use super::draws::Draws;
 use super::{Law, LawError, Request, Settings, Within, number};
 
-/// The most laws of a mixture.
+/// Maximum number of laws in a mixture.
 const MAX_PARTS: usize = 100;
 
 #[derive(Debug, Deserialize)]
@@ -50,7 +50,7 @@ impl Settings for Mixture {
     }
 }
 
-/// Laws with the sum of the shares up to each.
+/// Laws with their cumulative shares.
 #[derive(Debug)]
 struct Parts(Vec<(f64, Box<dyn Law>)>);
 

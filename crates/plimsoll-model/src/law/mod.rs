@@ -1,11 +1,11 @@
-//! Laws of delay: when a server whose behaviour is known answers each request.
+//! Delay laws: when a server with known behaviour answers each request.
 //!
-//! A law is a pure function of a seed and of when requests arrived, so what was true of a load can be computed again
-//! from both, for the arrivals that there were and for any others. It reads no clock. The reference server draws delays
-//! from it, and whoever checks a measurement draws them again.
+//! A law is a pure function of a seed and of the requests' arrival times, so the true delays of a load can be computed
+//! again from both, for the actual arrivals and for any others. It reads no clock. The reference server takes its
+//! delays from a law, and a measurement is checked by computing them again.
 //!
-//! A law is a file in this folder and a line in [`LAWS`]. In a plan of a server it is a table with the key `law`, its
-//! name; laws that change another one have that as a table of their own.
+//! A law is a file in this folder and an entry of [`LAWS`]. In a server's configuration it is a table whose key `law`
+//! holds the name; laws that modify another one contain that as a nested table.
 
 mod bimodal;
 mod capacity;
@@ -32,11 +32,11 @@ use crate::units::Period;
 
 use draws::Draws;
 
-/// The longest time that a law may name, and the longest that an answer takes: what histograms record.
+/// The longest time that a law may contain, and the longest delay: the range of the histograms.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// The largest text of a law, bytes.
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
-/// Laws within laws.
+/// Maximum nesting of laws.
 const MAX_DEPTH: u32 = 8;
 
 /// All laws, in the order in which messages list them.
@@ -53,7 +53,7 @@ static LAWS: [Entry; 10] = [
     Entry::of::<mixture::Mixture>(),
 ];
 
-/// Why a text is no law.
+/// Why a law's text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LawError(String);
@@ -63,32 +63,32 @@ impl LawError {
         LawError(problem.into())
     }
 
-    /// The same error of what the key `key` holds.
+    /// Prefixes the error with the key `key` of the outer table.
     fn within(self, key: &str) -> LawError {
         LawError(format!("{key}: {}", self.0))
     }
 }
 
-/// A request as a law sees it.
+/// A request as seen by a law.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// When it arrived, or when its service begins: nanoseconds since the first request.
+    /// When it arrived, or when its service begins, in nanoseconds since the first request.
     at: u64,
 }
 
 impl Request {
-    /// The moment `ns` later; no answer takes longer than [`MAX_DELAY`].
+    /// Returns the time `ns` later; no answer takes longer than [`MAX_DELAY`].
     fn after(self, ns: f64) -> u64 {
         let longest = MAX_DELAY.as_nanos() as f64;
-        // A cast makes zero of what is no number.
+        // The cast turns NaN into zero.
         self.at.saturating_add(ns.min(longest).round() as u64)
     }
 }
 
-/// Decides when answers leave.
+/// Determines when answers leave.
 trait Law: Debug + Send {
-    /// Returns when the answer to `request` leaves, nanoseconds since the first request. Requests come in the order in
-    /// which they were read.
+    /// Returns when the answer to `request` leaves, in nanoseconds since the first request. Requests are passed in the
+    /// order in which they were read.
     fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64;
 }
 
@@ -99,14 +99,14 @@ trait Settings: DeserializeOwned {
     /// Names of its keys, for messages.
     const KEYS: &'static [&'static str];
 
-    /// Checks the settings.
+    /// Validates the settings and creates the law.
     ///
     /// # Errors
-    /// The key whose value makes no sense, and what would.
+    /// The key whose value is invalid, and what would be right.
     fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError>;
 }
 
-/// What a law is made with.
+/// The context in which a law is created.
 #[derive(Clone, Copy, Debug)]
 struct Within {
     seed: u64,
@@ -114,7 +114,7 @@ struct Within {
 }
 
 impl Within {
-    /// Makes the law that the key `key` of another one holds.
+    /// Creates the law that the key `key` of another one contains.
     fn law(&self, key: &str, table: Table) -> Result<Box<dyn Law>, LawError> {
         let within = Within {
             depth: self.depth + 1,
@@ -128,10 +128,10 @@ impl Within {
     }
 }
 
-/// Reads a law's settings from its table.
+/// Parses a law's settings from its table.
 type ReadLaw = fn(Table, &Within) -> Result<Box<dyn Law>, LawError>;
 
-/// A law whose type is forgotten.
+/// A law with its type erased.
 struct Entry {
     name: &'static str,
     read: ReadLaw,
@@ -189,13 +189,13 @@ fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
 pub struct Delays {
     law: Box<dyn Law>,
     seed: u64,
-    /// The first request's arrival, and how many there were.
+    /// The arrival of the first request; the next: the number of requests.
     first: Option<u64>,
     count: u64,
 }
 
 impl Delays {
-    /// Reads a law's text (TOML), which is drawn from with `seed`.
+    /// Parses the text (TOML) of a law whose random numbers come from `seed`.
     ///
     /// # Errors
     /// What is wrong with the text, by key.
@@ -218,8 +218,8 @@ impl Delays {
         })
     }
 
-    /// Returns when the answer to the next request leaves, which arrived at `arrived`, nanoseconds on any clock. One
-    /// that arrived before the first counts as if it had come with it.
+    /// Returns when the answer to the next request leaves, which arrived at `arrived`, in nanoseconds on any clock. A
+    /// request that arrived before the first one counts as if it had arrived together with it.
     pub fn next(&mut self, arrived: u64) -> u64 {
         let first = *self.first.get_or_insert(arrived);
         let mut draws = Draws::of_request(self.seed, self.count);
@@ -230,13 +230,13 @@ impl Delays {
         arrived.saturating_add((leaves - at).min(longest))
     }
 
-    /// How many requests there were.
+    /// Returns the number of requests.
     pub fn count(&self) -> u64 {
         self.count
     }
 }
 
-/// Checks a time that the key `key` holds. Nanoseconds.
+/// Validates the time at key `key` and converts it to nanoseconds.
 fn nanos(key: &str, period: Period) -> Result<f64, LawError> {
     if period.0 > MAX_DELAY {
         return Err(LawError::new(format!(
@@ -247,7 +247,7 @@ fn nanos(key: &str, period: Period) -> Result<f64, LawError> {
     Ok(period.0.as_nanos() as f64)
 }
 
-/// Checks a number that the key `key` holds.
+/// Validates the number at key `key`.
 fn number(key: &str, value: f64, from: f64, to: f64) -> Result<f64, LawError> {
     if !(from..=to).contains(&value) {
         return Err(LawError::new(format!(

@@ -1,4 +1,4 @@
-//! Times of a Pareto distribution: a tail so heavy that its mean may not exist, cut off at a longest time.
+//! Pareto-distributed times, truncated at a maximum: a tail so heavy that its mean may not exist otherwise.
 
 use serde::Deserialize;
 

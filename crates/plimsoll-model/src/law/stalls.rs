@@ -1,4 +1,4 @@
-//! A server that stands still at times: answers that are due meanwhile leave at the end.
+//! A server that stalls at times: answers that are due during a stall leave at its end.
 
 use serde::Deserialize;
 use toml::Table;
@@ -7,7 +7,7 @@ use super::draws::Draws;
 use super::{Law, LawError, Request, Settings, Within, nanos};
 use crate::units::Period;
 
-/// The shortest mean time between two stalls, nanoseconds: each of them is remembered.
+/// Minimum mean time between two stalls, nanoseconds: all of them are kept in memory.
 const MIN_EVERY_NS: f64 = 1e6;
 
 #[derive(Debug, Deserialize)]
@@ -40,20 +40,20 @@ impl Settings for Stalls {
 #[derive(Debug)]
 struct Standstills {
     of: Box<dyn Law>,
-    /// Mean time from the end of a stall to the next, nanoseconds.
+    /// Mean time from the end of a stall to the start of the next, nanoseconds.
     every: f64,
     length: f64,
     draws: Draws,
-    /// Beginning and end of each stall, in order, as far as they were needed.
+    /// Start and end of the stalls drawn so far, in order.
     known: Vec<(u64, u64)>,
 }
 
 impl Standstills {
-    /// Draws stalls until one begins after `at`.
+    /// Draws stalls until one starts after `at`.
     fn draw_until(&mut self, at: u64) {
         while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
             let end = self.known.last().map_or(0, |(_, end)| *end);
-            // At least a nanosecond lies between two, so that this ends.
+            // A gap of at least a nanosecond makes the loop terminate.
             let gap = (self.every * self.draws.exponential()).round().max(1.0);
             let begins = end.saturating_add(gap as u64);
             let ends = begins.saturating_add(self.length as u64);

@@ -2,7 +2,7 @@ use super::*;
 
 const SEED: u64 = 7;
 
-/// When answers leave to requests that arrive at these moments (ms), as times after each arrival. Microseconds.
+/// Returns the delays, in microseconds, of requests that arrive at these times (ms).
 fn times_us(law: &str, arrivals_ms: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let mut delays = Delays::new(law, SEED).unwrap();
     let arrivals = arrivals_ms.into_iter().map(|ms| (ms + 5_000) * 1_000_000);
@@ -13,7 +13,7 @@ fn error(law: &str) -> String {
     Delays::new(law, SEED).unwrap_err().to_string()
 }
 
-/// Mean, median and greatest of 20,000 times, milliseconds.
+/// Returns mean, median and maximum of 20,000 delays, in milliseconds.
 fn shape(law: &str) -> (f64, f64, f64) {
     let mut times = times_us(law, (0..20_000).map(|n| n * 1000));
     times.sort_unstable();
@@ -35,7 +35,7 @@ fn draws_depend_on_seed_and_number_alone() {
     assert_ne!(other.next(0) / 1000, FIRST_EXPONENTIAL_US[0]);
 }
 
-/// What every version has to draw from seed 7: envelopes are checked by later versions, too.
+/// Every version must draw these from seed 7: later versions check the records of earlier ones.
 const FIRST_EXPONENTIAL_US: [u64; 4] = [858, 24_210, 1784, 1001];
 
 #[test]
@@ -104,7 +104,7 @@ fn stalled_answers_leave_together_at_the_end() {
     assert!((0.1..0.4).contains(&share), "{share}");
     let mut ends = stalled.clone();
     ends.dedup();
-    // Of a stall that lasts 300 ms, 300 requests come at one a millisecond.
+    // At one request a millisecond, a stall of 300 ms affects 300 requests.
     let each = stalled.len() as f64 / ends.len() as f64;
     assert!((200.0..=301.0).contains(&each), "{each}");
 }
@@ -126,7 +126,7 @@ fn mixture_draws_laws_by_their_shares() {
 fn answers_never_leave_before_their_requests() {
     let mut delays = Delays::new("law = 'constant'\ndelay = '1ms'", SEED).unwrap();
     assert_eq!(delays.next(5_000_000), 6_000_000);
-    // An earlier request may be read later.
+    // A request that arrived earlier may be read later.
     assert_eq!(delays.next(4_000_000), 5_000_000);
     assert_eq!(delays.count(), 2);
 }

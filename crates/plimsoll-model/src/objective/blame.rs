@@ -1,11 +1,10 @@
-//! What of a missed objective the generator can have caused, and what it can't.
+//! Separates the part of a missed objective that the generator may have caused from the target's own.
 //!
-//! A generator that stands still for 80 ms sends late, reads answers late, and catches up in a
-//! burst. Each of these lengthens a call's times by 80 ms at most: where calls are served in
-//! turn, none is answered later than if all had come 80 ms later. So a call that took more than
-//! `limit + a` had taken more than `limit` of the target's own, unless the generator can have
-//! lengthened it by more than `a`; and how many calls it can have lengthened by more than `a` is
-//! recorded ([`Lateness`]). What remains is the target's, for whichever `a` that is most.
+//! A generator that stands still for 80 ms sends late, reads answers late, and catches up in a burst. Each of these
+//! lengthens a call's times by at most 80 ms: where calls are served in order, none is answered later than if all had
+//! arrived 80 ms later. So a call that took more than `limit + a` spent more than `limit` in the target, unless the
+//! generator lengthened it by more than `a`; and the number of calls that it may have lengthened by more than `a` is
+//! recorded ([`Lateness`]). The remaining calls are the target's, for the `a` that leaves most of them.
 
 use std::time::Duration;
 
@@ -14,29 +13,29 @@ use crate::measure::TimeMeasure;
 use crate::plan::Timed;
 use crate::record::{LONGEST_NS, StageRecord, Times};
 
-/// What holds for the run that is judged, besides its records.
+/// Conditions of the judged run that its records do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Circumstances {
     /// The time after which a call fails.
     pub deadline: Option<Duration>,
-    /// Descriptors or ports ran out: calls waited because the generator had none to give.
+    /// Whether descriptors or ports ran out, so that calls waited for the generator's own resources.
     pub short: bool,
-    /// Calls waited for connections of which the plan has too few.
+    /// Whether calls waited because the plan has too few connections.
     pub too_few_connections: bool,
-    /// A worker used a whole core.
+    /// Whether a worker used a whole core.
     pub busy: bool,
-    /// Full handshakes, where resumed ones were asked for.
+    /// Whether handshakes were full although the plan asks for resumed ones.
     pub not_resumed: bool,
 }
 
-/// Calls that did not end ok, by whose doing that is. Those given up are in none.
+/// Failed calls by cause. Abandoned calls are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Failed {
-    /// The target's, or the link's.
+    /// Failures of the target or of the connection.
     pub(super) sure: u64,
-    /// Calls whose time was up: a late generator can be the cause.
+    /// Timeouts: a late generator may have caused them.
     pub(super) timeouts: u64,
-    /// This process's own.
+    /// Failures of this process itself.
     pub(super) ours: u64,
 }
 
@@ -60,7 +59,7 @@ impl Failed {
         self.sure + self.timeouts + self.ours
     }
 
-    /// Not counting those that a late generator can have caused, nor this process's own.
+    /// Returns the failures that neither a late generator nor this process itself can have caused.
     pub(super) fn surely(self, record: &StageRecord, circumstances: &Circumstances) -> u64 {
         if circumstances.too_few_connections {
             // A call may have spent its time waiting for a connection.
@@ -74,19 +73,19 @@ impl Failed {
     }
 }
 
-/// Where the deadline is not known: the default one.
+/// The deadline that is assumed where it is not known: the default of plans.
 const FALLBACK_DEADLINE: Duration = Duration::from_secs(10);
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A time this close to a deadline counts as the deadline: a hundredth of it.
+/// Returns the tolerance within which a time counts as having reached the deadline: a hundredth of it.
 fn little(deadline: Duration) -> u64 {
     nanos(deadline / 100)
 }
 
-/// The times of a record that an objective names; `None` where there is none of them.
+/// Returns the recorded times that an objective limits; `None` where there are none.
 pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
     let of = |measure| record.measures.times(measure);
     Some(match timed {
@@ -95,7 +94,8 @@ pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
         Timed::FirstByte => &record.first_byte,
         Timed::Lag => &record.lag,
         Timed::FirstToken => {
-            // From when it was due, where that is measured; the first message is a stream's.
+            // Prefers the time from when the call was due, where it is measured; first messages are a fallback for
+            // streams.
             let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
                 .map(of)
                 .into_iter();
@@ -106,16 +106,16 @@ pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
     })
 }
 
-/// What the records of calls show of one of their times.
+/// The recorded distribution of one kind of time, with bounds of the generator's influence on it.
 pub(super) struct Evidence<'a> {
     record: &'a StageRecord,
     times: Tail,
-    /// Of each of the times the least that it can have been, where that is known.
+    /// Lower bounds of the individual times, where they are known.
     least: Option<Tail>,
     least_mean_ns: f64,
-    /// The mean of `times`, where they are others than were asked for.
+    /// The mean of `times`, where these differ from the times of the objective.
     own_mean_ns: Option<f64>,
-    /// Empty where this time counts no failures.
+    /// Times of calls that were cut off; empty where this kind of time does not count failures.
     cut_off: Tail,
     failed: Failed,
     lateness: Lateness,
@@ -133,7 +133,7 @@ impl<'a> Evidence<'a> {
         let counts_failures = timed.counts_failures();
         let is_queued = circumstances.too_few_connections && timed == Timed::Response;
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
-            // How long these waited for a connection is not known.
+            // How long these calls waited for a connection is not known.
             let failed = Failed::of(record);
             let ours = failed.ours + failed.timeouts;
             (
@@ -149,7 +149,7 @@ impl<'a> Evidence<'a> {
         } else {
             (Failed::default(), Tail::default())
         };
-        // Of a response time that holds a wait for a connection, what is surely the target's is the service time.
+        // If a response time includes a wait for a connection, only its service time is certainly the target's.
         let own = if is_queued { Timed::Service } else { timed };
         let least = match own {
             Timed::Response => known_least(record),
@@ -170,17 +170,17 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// How many calls surely took longer than `limit` ns, had the generator never been late. Calls
-    /// that failed took longer where this time counts failures.
+    /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late.
+    /// Failed calls count as longer if this kind of time counts failures.
     pub(super) fn surely_over(&self, limit: u64) -> u64 {
         if self.is_of_client {
             return self.failed.sure;
         }
-        // A call that hit its deadline took at least as long, and how much longer is not known.
+        // A call that hit its deadline took at least that long; how much longer is not known.
         let reach = nanos(self.deadline)
             .saturating_sub(limit)
             .max(little(self.deadline));
-        // Calls of these `times` or without one, less those that were lengthened by more than what they are over by.
+        // Counts the calls over the limit, minus those that were lengthened by more than their excess.
         let over = |times: Option<&Tail>| {
             self.lateness
                 .steps()
@@ -200,12 +200,12 @@ impl<'a> Evidence<'a> {
         let of_all = over(Some(&self.times));
         let least = self.least.as_ref();
         let of_each = least.map_or(0, |least| least.longer_than(limit) + over(None));
-        // Failures that no lateness causes are the target's, however many calls were late.
+        // Failures that lateness can't cause are the target's, however many calls were late.
         self.failed.sure + of_all.max(of_each)
     }
 
-    /// The calls that the time is of: those that were given up are in it only where they are known to have taken
-    /// longer than `limit`.
+    /// Returns the number of calls that the statistic is of. Abandoned calls are included only if they are known to
+    /// have taken longer than `limit`.
     fn population(&self, limit: u64) -> u64 {
         let failed = if self.counts_failures {
             Failed::of(self.record).all()
@@ -215,12 +215,12 @@ impl<'a> Evidence<'a> {
         self.times.len() + failed + self.cut_off.longer_than(limit)
     }
 
-    /// More calls than a percentile (0–100) leaves out surely took longer than `limit` ns.
+    /// Returns whether more calls than a percentile (0–100) leaves out certainly took longer than `limit` ns.
     pub(super) fn surely_exceeds(&self, percentile: f64, limit: u64) -> bool {
         self.surely_over(limit) > beyond(percentile / 100.0, self.population(limit))
     }
 
-    /// The lower end of a percentile (0–100), in nanoseconds: what it surely exceeds; infinite where failures decide.
+    /// Returns the lower end of a percentile's instrument interval, in nanoseconds; infinite where failures decide.
     pub(super) fn low_end(&self, percentile: f64) -> f64 {
         if self.surely_exceeds(percentile, LONGEST_NS) {
             return f64::INFINITY;
@@ -237,7 +237,7 @@ impl<'a> Evidence<'a> {
         low as f64
     }
 
-    /// The lower end of a mean that was measured as `mean_ns`.
+    /// Returns the lower end of the instrument interval of a mean that was measured as `mean_ns`.
     pub(super) fn low_mean(&self, mean_ns: f64, circumstances: &Circumstances) -> f64 {
         if self.counts_failures && self.failed.surely(self.record, circumstances) > 0 {
             return f64::INFINITY;
@@ -252,7 +252,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-/// Times that are long for a reason of the client's machine, or are not those asked for.
+/// Returns whether these times may be long because of the client's machine, or are not the times that were asked for.
 fn is_of_client(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
@@ -266,14 +266,14 @@ fn is_of_client(timed: Timed, record: &StageRecord, circumstances: &Circumstance
     is_unserved && waits_for_connection || circumstances.not_resumed
 }
 
-/// The share of all calls by which a generator that stood still can have lowered a rate.
+/// Returns the share of all calls by which a paused generator may have lowered a rate.
 pub(super) fn held_back(record: &StageRecord) -> f64 {
-    /// Shorter pauses are not seen as such, and made up for.
+    /// Shorter pauses are not recorded as such, and the generator makes up for them.
     const SHORT_NS: u64 = 1_000_000;
     Lateness::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
 }
 
-/// How many nanoseconds of a mean are the generator's at most.
+/// Returns the most nanoseconds of a mean that the generator may have added.
 pub(super) fn of_mean(record: &StageRecord) -> f64 {
     Lateness::of(record).sum_ns() / record.ok().max(1) as f64
 }
@@ -314,11 +314,11 @@ mod tests {
         let mut paused = record(&[(900, 5), (60, 50)]);
         paused.delayed.record_n(80 * MS, 70);
         assert_eq!(over(&paused, 20), 0);
-        // Longer than the limit and the pause together is the target's own.
+        // Calls longer than limit and pause together are the target's own.
         let mut slow = record(&[(900, 5), (60, 150)]);
         slow.delayed.record_n(80 * MS, 70);
         assert_eq!(over(&slow, 20), 60);
-        // And so is what is slow beside the pause.
+        // So are slow calls at the time of the pause.
         let mut both = record(&[(500, 5), (400, 50)]);
         both.delayed.record_n(80 * MS, 70);
         assert_eq!(over(&both, 20), 330);
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(over(&late, 2_000), 10);
     }
 
-    /// Calls of 5 ms that waited up to 400 ms for a connection of which there was but one.
+    /// Calls of 5 ms that waited up to 400 ms for the only connection.
     #[test]
     fn wait_for_own_connection_excuses_target() {
         let mut queued = record(&[(500, 200), (500, 400)]);
@@ -359,7 +359,7 @@ mod tests {
             (evidence.surely_over(20 * MS), evidence.surely_over(3 * MS))
         };
         assert_eq!(evidence(false, Timed::Response), (1_040, 1_040));
-        // What they took of the target's own is still known.
+        // The part of their time that the target took is still known.
         assert_eq!(evidence(true, Timed::Response), (0, 1_000));
         assert_eq!(evidence(true, Timed::Lag), (0, 0));
         assert_eq!(evidence(false, Timed::Service), (40, 1_040));

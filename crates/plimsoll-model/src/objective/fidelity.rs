@@ -1,10 +1,10 @@
-//! The fidelity of a load as an objective, which the target has no part in.
+//! Evaluates the fidelity of a load as an objective. It says nothing about the target.
 
 use super::{Evaluation, Found};
 use crate::plan::Objective;
 use crate::run::DeliverySummary;
 
-/// What was measured of a load's fidelity, which is known between two numbers.
+/// Evaluates the fidelity of a load, which is known as an interval.
 pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluation {
     let [low, high] = delivery.fidelity();
     let (is_met, is_missed) = if objective.below {
@@ -28,10 +28,10 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
     }
 }
 
-/// A load's fidelity in words, to two decimals of a per cent, rounded outward.
+/// Formats the fidelity of a load with two decimals of a per cent, rounded outward.
 pub(super) fn text(delivery: &DeliverySummary) -> String {
     let [low, high] = delivery.fidelity();
-    // A hundredth of what is lost is not rounded away by how numbers are kept.
+    // The small constant keeps floating-point errors from rounding a hundredth away.
     let low = format!("{:.2}%", (low * 1e4 + 1e-6).floor() / 1e2);
     let high = format!("{:.2}%", (high * 1e4 - 1e-6).ceil() / 1e2);
     if low == high {

@@ -1,4 +1,4 @@
-//! Objectives that can no longer be met, while a run goes on.
+//! Detects objectives that can no longer be met while a run goes on.
 
 use super::Measured;
 use super::blame::{self, Circumstances, Evidence, Failed, times};
@@ -6,14 +6,15 @@ use crate::instrument::beyond;
 use crate::plan::{Metric, Objective, Statistic, Timed};
 use crate::record::{StageRecord, Times};
 
-/// How the reason ends of a run that was stopped because an objective was lost.
+/// End of the reason of a run that was stopped because an objective was lost.
 pub const OBJECTIVE_LOST: &str = "can no longer be met";
 
-/// Calls that a run, or a stage of it, will have in all, where that is known beforehand.
+/// Returns the number of calls that a run, or one stage of it, will have in all, where that is known in advance.
 pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
-/// The first of `objectives` that can no longer be met, given what was `measured` so far:
-/// enough of the calls that are `expected` have failed or taken too long, and not for a reason of the generator's.
+/// Returns the first of `objectives` that can no longer be met, given what was `measured` so far: so many of the
+/// `expected` calls have failed or taken too long, for reasons other than the generator, that the rest can't change
+/// it.
 pub fn lost<'a>(
     objectives: &'a [Objective],
     measured: &Measured,
@@ -40,11 +41,11 @@ fn is_lost(
     let evidence = |timed| Evidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
-        // How many handshakes there will be is not known beforehand.
+        // The number of handshakes is not known in advance.
         Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
-        // The generator's own, and no reason to spare the target the rest.
+        // Fidelity is the generator's own and no reason to stop loading the target.
         Metric::Fidelity => return false,
-        // How many of these there will be is not known beforehand.
+        // The number of these times is not known in advance.
         Metric::Time(Timed::Measure(_), _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
     };

@@ -1,8 +1,7 @@
-//! The one table from which every verdict follows: on the screen, in the documents, in JUnit
-//! and in the exit code.
+//! The one table from which every verdict follows: on the screen, in documents, in JUnit and in the exit code.
 //!
-//! [`verdict`] is what becomes of one objective, [`Conclusion::of`] what all of them come to.
-//! `docs/objectives.md` holds the same table, and a test keeps the two equal.
+//! [`verdict`] gives the verdict on one objective, [`Conclusion::of`] the verdict on all of them. `docs/objectives.md`
+//! contains the same table, and a test keeps both equal.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +9,16 @@ use crate::named::named;
 
 use super::Judged;
 
-/// What was measured of an objective, seen apart from the run's state.
+/// The comparison of an objective's measured interval with its limit, independent of the run's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Both ends of the interval keep the limit.
+    /// Both ends of the interval are within the limit.
     Met,
-    /// Neither does: it would be missed had the generator never been late.
+    /// Both ends violate the limit: it would be missed even if the generator had never been late.
     Missed,
-    /// The limit lies within the interval, or the generator can have lowered a rate by so much.
+    /// The limit lies within the interval, or the generator may have lowered a rate by that much.
     Within,
-    /// Too few calls, or handshakes, to tell.
+    /// There are too few calls or handshakes to tell.
     TooFew,
 }
 
@@ -32,64 +31,64 @@ named! {
     /// Whether a run can be judged.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Validity by name {
-        /// Complete, and its figures describe the target.
+        /// The run is complete and its figures describe the target.
         Sound "sound",
-        /// Ended early, because an objective could no longer be met.
+        /// The run ended early because an objective could no longer be met.
         Lost "ended early: an objective could no longer be met",
-        /// Not the load that was asked for: not delivered, connections missing, or full
-        /// handshakes where resumed ones were asked for.
+        /// The load differs from the plan: not delivered, connections missing, or full handshakes where resumed ones
+        /// were asked for.
         OtherLoad "not the load that was asked for",
-        /// Incomplete, without one success, or with counts that don't add up.
+        /// The run is incomplete, without a single success, or its counts don't add up.
         Unproven "incomplete, or without a success",
     }
 }
 
 named! {
-    /// What became of an objective, and in a sentence: "p99 < 10ms: missed".
+    /// The verdict on one objective, and its words in a sentence: "p99 < 10ms: missed".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Verdict by words {
         /// The limit was kept.
         Met "met",
-        /// It was not, and the generator can't be the cause.
+        /// The limit was not kept, and the generator can't be the cause.
         Missed "missed",
-        /// The limit lies within what the generator's lateness leaves open, or the run shows nothing.
+        /// The limit lies within the uncertainty that the generator's lateness leaves, or the run proves nothing.
         CannotBeJudged "inconclusive",
-        /// The run has too few calls, or handshakes, to tell.
+        /// The run has too few calls or handshakes to tell.
         NotSupported "inconclusive",
     }
 }
 
-/// What becomes of an objective of which `found` was measured, in a run that stands so.
+/// Returns the verdict on an objective with the comparison `found` in a run of this validity.
 pub fn verdict(validity: Validity, found: Found) -> Verdict {
     match (validity, found) {
         (Validity::Unproven, _) => Verdict::CannotBeJudged,
         (_, Found::TooFew) => Verdict::NotSupported,
         (_, Found::Within) => Verdict::CannotBeJudged,
-        // Whatever load it was, and whatever the rest of the run would have shown.
+        // A miss counts whatever the load was, and whatever the rest of the run would have shown.
         (_, Found::Missed) => Verdict::Missed,
-        // A lighter load, or a burstier one, proves nothing.
+        // A lighter or burstier load than planned proves nothing.
         (Validity::OtherLoad, Found::Met) => Verdict::CannotBeJudged,
         (Validity::Sound | Validity::Lost, Found::Met) => Verdict::Met,
     }
 }
 
 named! {
-    /// What a run with objectives comes to.
+    /// The verdict on a run with objectives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Conclusion by name {
         /// Every objective was met.
         Pass "pass",
-        /// An objective was missed, and not by the generator.
+        /// At least one objective was missed, and the generator is not the cause.
         Fail "fail",
-        /// None was missed for sure, and one is inconclusive.
+        /// None was missed for certain, and at least one is inconclusive.
         Invalid "inconclusive",
     }
 }
 
 impl Conclusion {
-    /// What objectives come to together; `None` where there are none.
+    /// Returns the verdict on all objectives together; `None` where there are none.
     pub fn of(judged: &[Judged]) -> Option<Conclusion> {
         let any = |verdict| judged.iter().any(|j| j.verdict == verdict);
         if judged.is_empty() {
@@ -108,7 +107,7 @@ impl Conclusion {
 mod tests {
     use super::*;
 
-    /// The rows of the table under the page's heading `## name`, without head and rule.
+    /// Returns the rows of the table under the page's heading `## name`, without header and rule.
     fn rows(page: &str, name: &str) -> Vec<Vec<String>> {
         let section = page.split("\n## ").find(|s| s.starts_with(name)).unwrap();
         let lines = section.lines().filter(|line| line.starts_with('|'));

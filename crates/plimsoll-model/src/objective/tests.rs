@@ -42,7 +42,7 @@ fn measured(record: StageRecord) -> Measured {
     }
 }
 
-/// Judges the first of `objectives` by what was delivered of a load.
+/// Judges the first of `objectives` by how much of a load was delivered.
 pub(super) fn judged_delivery(
     objectives: &[Objective],
     delivery: Option<crate::run::DeliverySummary>,
@@ -53,7 +53,7 @@ pub(super) fn judged_delivery(
     judge(objectives, &measured, validity).remove(0)
 }
 
-/// 992 calls were ok when the run was ended for its times; 110 had not begun.
+/// 992 calls had succeeded when the run was stopped because of their times; 110 had not started.
 #[test]
 fn abandoned_calls_are_not_errors() {
     let mut r = record(800, 192, 0);
@@ -69,7 +69,7 @@ fn abandoned_calls_are_not_errors() {
     assert_eq!(errors[0].measured, "0.0000%");
 }
 
-/// A pause of 80 ms at 500 calls a second, with a p99.9 of 20 ms promised.
+/// A generator pause of 80 ms at 500 calls a second, with an objective of p99.9 < 20 ms.
 #[test]
 fn generator_pause_neither_fails_nor_masks_objectives() {
     let paused = |slow_of_its_own: u64| {
@@ -91,7 +91,7 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
         judged[1].measured,
         "5.00ms to 50.00ms; the generator can be the cause (pacing p99.9 80.02ms, it stood still for up to 80.02ms)"
     );
-    // Nor does it end a run early.
+    // The pause does not end a run early, either.
     let lost = |r| {
         let objectives = objectives(&typed);
         lost(&objectives, &measured(r), &|_| Some(5_040)).is_some()
@@ -99,7 +99,7 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
     assert!(!lost(paused(0)) && lost(paused(200)));
 }
 
-/// Most calls were refused: no lateness of the generator's does that.
+/// Most calls were refused, which lateness of the generator can't cause.
 #[test]
 fn errors_count_even_under_wrong_load() {
     let mut r = record(300, 0, 0);
@@ -110,7 +110,7 @@ fn errors_count_even_under_wrong_load() {
     let judged = judge(&usual(), &measured(r), Validity::OtherLoad);
     let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
     assert_eq!(verdicts, [Verdict::Missed, Verdict::Missed]);
-    // What was met by a load that nobody asked for shows nothing.
+    // An objective that is met under the wrong load proves nothing.
     let judged = judge(&usual(), &measured(record(900, 0, 0)), Validity::OtherLoad);
     assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
 }
@@ -156,7 +156,7 @@ fn mean_and_stage_objectives_become_lost() {
         let measured = measured(record(fast, slow, 0));
         lost(&objectives, &measured, &|_| expected).is_some()
     };
-    // 20 × 50 ms are 1 ms for each of 1,000.
+    // 20 × 50 ms are 1 ms for each of 1,000 calls.
     assert!(lost(("mean", "< 900us"), 0, 20, Some(1_000)));
     assert!(!lost(("mean", "< 1100us"), 0, 20, Some(1_000)));
     assert!(!lost(("mean", "< 900us"), 0, 20, None), "no end is known");
@@ -234,7 +234,7 @@ fn all_time_metrics_are_judged() {
             "{objective} {limit}"
         );
     }
-    // A failed call never got its first token, and is not one of the lags.
+    // A failed call never got its first token, and has no lag.
     r.outcomes.add(Outcome::Reset, 50);
     assert_eq!(verdicts(&[("ttft.p99", "< 1h")], r.clone()), [Missed]);
     assert_eq!(verdicts(&[("lag.p99", "< 50us")], r), [Met]);

@@ -1,18 +1,18 @@
-//! Who decides when a call starts, and how many may be in flight.
+//! The arrival model (open or closed loop), and the limit of calls in flight.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::named::named;
 
-/// Who decides when a call starts.
+/// What starts a call: the schedule (open loop), or the end of a client's previous call (closed loop).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arrivals {
-    /// Open loop: the schedule decides, whatever the target does.
+    /// Open loop: the schedule starts calls whatever the target does.
     Open(Spacing),
-    /// Closed loop: each client starts a call when its last one ended and it has thought.
+    /// Closed loop: each client starts a call when its previous call has ended and its think time is over.
     Closed {
-        /// How many.
+        /// The number of clients.
         clients: u32,
         /// The pause between a client's calls.
         think: Duration,
@@ -20,7 +20,7 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
-    /// `None`: nobody waits for a call's end before the next one.
+    /// Returns the number of clients; `None`: an open loop, in which no call waits for another.
     pub const fn clients(self) -> Option<u32> {
         match self {
             Arrivals::Open(_) => None,
@@ -32,21 +32,22 @@ impl Arrivals {
 /// How open-loop arrivals are spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spacing {
-    /// Evenly.
+    /// Equal gaps.
     Constant,
     /// Exponential gaps (a Poisson process), from the plan's seed.
     Poisson,
     /// Arrivals at the times of a [recording](crate::recording::Recording).
     Recorded,
-    /// Gaps of a gamma distribution with this shape, from the plan's seed: 1 is a Poisson process, less comes in bursts.
+    /// Gaps of a gamma distribution with this shape, from the plan's seed: shape 1 is a Poisson process, a smaller
+    /// shape gives bursts.
     Gamma(f64),
 }
 
 impl Spacing {
-    /// The lowest and the highest shape of a gamma distribution that is of use.
+    /// The smallest and the largest accepted shape of a gamma distribution.
     pub const GAMMA_SHAPES: RangeInclusive<f64> = 0.01..=100.0;
 
-    /// Returns the name that plans and reports have for it.
+    /// Returns the name in plans and reports.
     pub const fn name(self) -> &'static str {
         match self {
             Spacing::Constant => "constant",
@@ -62,12 +63,12 @@ impl Spacing {
 pub struct InFlightLimit {
     /// The limit; at least one.
     pub calls: u32,
-    /// What becomes of a call that is due when so many are in flight.
+    /// What happens to a call that is due when the limit is reached.
     pub when_full: WhenFull,
 }
 
 named! {
-    /// What becomes of calls beyond a limit.
+    /// What happens to calls beyond the limit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum WhenFull by name {
         /// They wait for a call to end.

@@ -1,4 +1,4 @@
-//! What one call is, of whichever protocol.
+//! What one call is, independent of its protocol.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use super::{Target, TlsPlan, TokenCounter};
 use crate::template::{LiveValue, MetadataField, Source, TraceIds, Variation};
 
-/// One kind of call, of which only its protocol knows more than this.
+/// One kind of call. Everything that only its protocol needs to know is in the implementation.
 pub trait Call: Same + fmt::Debug + Send + Sync {
-    /// The protocol's name, and of what is called the part that a person looks for.
+    /// Returns the protocol's name, and the name of what is called: a method, a path.
     fn names(&self) -> (&'static str, Cow<'_, str>);
 
-    /// What runs of it are named after, where the plan gives no name.
+    /// Returns the name of a run where the plan gives none.
     fn short_name(&self) -> Cow<'_, str> {
         match self.names().1 {
             Cow::Borrowed(name) => last_part(name).into(),
@@ -22,45 +22,46 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         }
     }
 
-    /// The name of a run of it, where the plan gives none; `None`: its short name, and the load's kind.
+    /// Returns a fixed name of a run where the plan gives none; `None`: the short name and the kind of load are used.
     fn run_name(&self) -> Option<&'static str> {
         None
     }
 
-    /// The protocol's version that is spoken over `tls`, where it has several.
+    /// Returns the protocol's version that is spoken over `tls`, where there are several.
     fn version(&self, tls: Option<&TlsPlan>) -> Option<&'static str> {
         let _ = tls;
         None
     }
 
-    /// Calls that a connection over `tls` carries at once at most; `None`: several, as the peer allows.
+    /// Returns the most calls that a connection over `tls` carries at once; `None`: several, as many as the peer
+    /// allows.
     fn calls_at_once(&self, tls: Option<&TlsPlan>) -> Option<u32> {
         let _ = tls;
         None
     }
 
-    /// Users arrive and not calls, each with so many calls in a row over a connection of its own; `None`:
-    /// calls are due by themselves.
+    /// Returns how many calls each arriving user makes in a row over a connection of its own; `None`: calls arrive
+    /// independently of each other.
     fn calls_in_a_row(&self) -> Option<u32> {
         None
     }
 
-    /// What calls vary by; `None`: they are all the same.
+    /// Returns the settings by which calls differ; `None`: all calls are the same.
     fn variation(&self) -> Option<&Variation> {
         None
     }
 
-    /// Header fields or metadata: those that are the same for every call, and those that vary.
+    /// Returns the header fields or metadata: those that are the same for every call, and those that vary.
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
         (&[], &[])
     }
 
-    /// Path and query of its requests, whose secrets are to be kept out of the run directory.
+    /// Returns path and query of the requests; their secrets must not be written to the run directory.
     fn path(&self) -> Option<&str> {
         None
     }
 
-    /// The same call with these ids in its requests; `None`: they carry none.
+    /// Returns the same call with these trace ids in its requests; `None`: the protocol's requests carry none.
     fn traced(&self, ids: TraceIds) -> Option<Self>
     where
         Self: Sized,
@@ -69,31 +70,31 @@ pub trait Call: Same + fmt::Debug + Send + Sync {
         None
     }
 
-    /// What counts the tokens of answers besides the service; `None`: nothing does.
+    /// Returns the tokenizer that counts the tokens of answers; `None`: only the service's own counts are known.
     fn token_counter(&self) -> Option<&TokenCounter> {
         None
     }
 
-    /// Where its calls go besides the plan's target, and whether over TLS.
+    /// Returns the target that calls go to besides the plan's, and whether it is reached over TLS.
     fn second_target(&self) -> Option<(&Target, bool)> {
         None
     }
 
-    /// The same, to give it addresses and a proxy.
+    /// Returns [`Call::second_target`] mutably, so that resolving can give it addresses and a proxy.
     fn second_target_mut(&mut self) -> Option<&mut Target> {
         None
     }
 }
 
-/// `GetScore` of `score.ScoreService/GetScore`
+/// Returns `GetScore` for `score.ScoreService/GetScore`.
 fn last_part(name: &str) -> &str {
     let mut parts = name.rsplit('/');
     parts.find(|part| !part.is_empty()).unwrap_or(name)
 }
 
-/// Comparing without knowing the type.
+/// Equality of trait objects, as `dyn Trait` can't require `PartialEq`.
 pub trait Same: Any {
-    /// `other` is of the same type, and equal.
+    /// Returns whether `other` has the same type and is equal.
     fn is_same(&self, other: &dyn Any) -> bool;
 }
 
@@ -103,17 +104,17 @@ impl<T: Any + PartialEq> Same for T {
     }
 }
 
-/// What one call is: a [`Call`] of whichever protocol.
+/// What one call is: a [`Call`] of any protocol.
 #[derive(Clone, Debug)]
 pub struct CallPlan(Arc<dyn Call>);
 
 impl CallPlan {
-    /// Forgets the protocol's type.
+    /// Erases the protocol's type.
     pub fn new(call: impl Call) -> CallPlan {
         CallPlan(Arc::new(call))
     }
 
-    /// Values that a command makes anew while the run goes on.
+    /// Returns the values that a command refreshes while the run goes on.
     pub fn live_values(&self) -> Vec<Arc<LiveValue>> {
         let (_, varying) = self.fields();
         let sources = varying.iter();
@@ -125,12 +126,12 @@ impl CallPlan {
         live.collect()
     }
 
-    /// While it is being resolved, and nobody shares it yet.
+    /// Returns the second target mutably; works only during resolution, before the call is shared.
     pub(crate) fn second_target_mut(&mut self) -> Option<&mut Target> {
         Arc::get_mut(&mut self.0)?.second_target_mut()
     }
 
-    /// The call, if it is one of this protocol.
+    /// Returns the call as type `C`, if it is of that protocol.
     pub fn of_type<C: Call>(&self) -> Option<&C> {
         let any: &dyn Any = &*self.0;
         any.downcast_ref()

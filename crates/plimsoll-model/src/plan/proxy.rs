@@ -1,11 +1,11 @@
-//! A proxy between the load and its target, resolved.
+//! The proxy between the load and its target, resolved.
 
 use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-/// A proxy that carries connections to their target, of which it sees nothing but bytes.
+/// A proxy that tunnels connections to the target and sees only bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
     /// The protocol that it speaks.
@@ -14,11 +14,11 @@ pub struct Proxy {
     pub host: String,
     /// Never 0.
     pub port: u16,
-    /// `None`: it asks for none.
+    /// The credentials; `None`: the proxy requires none.
     pub credentials: Option<Credentials>,
 }
 
-/// How it is asked to connect.
+/// The protocol by which the proxy is asked to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
     /// CONNECT (RFC 9110 §9.3.6).
@@ -27,7 +27,7 @@ pub enum ProxyKind {
     Socks5,
 }
 
-/// Who asks. Secret: never shown.
+/// User name and password of a proxy. Secret: never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The user's name, at most 255 bytes, without a colon.

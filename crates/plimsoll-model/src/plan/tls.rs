@@ -6,86 +6,84 @@ use super::Target;
 use crate::fingerprint::Fingerprint;
 use crate::named::named;
 
-/// How the link is secured. Paths, not contents.
+/// The TLS settings of a plan. It holds paths, not contents.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
     /// How the server's certificate is checked.
     pub trust: Trust,
-    /// Lists of revoked certificates (CRL): one of every issuer in the server's chain.
+    /// The file of certificate revocation lists (CRL): one list of every issuer in the server's chain.
     pub crl: Option<PathBuf>,
-    /// Client certificate chain and key (PEM): present for mutual TLS.
+    /// The client's certificate chain and key (PEM); present for mutual TLS.
     pub identity: Option<Identity>,
-    /// The name to check the certificate against; `None`: the target's host, which a Unix
-    /// socket does not have.
+    /// The name that the certificate is checked against; `None`: the target's host, which a Unix socket does not have.
     pub server_name: Option<String>,
-    /// One or both; the handshake takes the highest that the server has as well.
+    /// The versions that are offered; the handshake takes the highest that the server supports.
     pub versions: Vec<TlsVersion>,
-    /// Those offered, of all versions above.
+    /// The cipher suites that are offered, of all versions above.
     pub suites: Vec<Suite>,
-    /// Those offered, the preferred one first.
+    /// The key-exchange groups that are offered, the preferred one first.
     pub groups: Vec<Group>,
     /// Accept compressed certificates, and compress the client's (RFC 8879).
     pub compressed: bool,
-    /// Where the secrets of all connections are written, for what reads captured packets.
+    /// The file that TLS secrets are written to (NSS key log format), for decrypting packet captures.
     pub key_log: Option<PathBuf>,
     /// Resume sessions from tickets.
     pub resume: bool,
-    /// Where sessions are resumed: this part of the new connections makes a full handshake all the
-    /// same (0–1).
+    /// Where sessions are resumed: the share of new connections that make a full handshake all the same (0–1).
     pub full: Option<f64>,
     /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
-    /// Who seals and opens records.
+    /// The code that encrypts and decrypts TLS records.
     pub records: RecordLayer,
     /// How often a certificate chain is checked.
     pub chain: ChainCheck,
 }
 
 impl TlsPlan {
-    /// Nothing says what name the certificate of this target has to be for: a Unix socket has
-    /// none of its own.
+    /// Returns whether no name is known to check the certificate of this target against: a Unix socket has no host
+    /// name.
     pub fn lacks_name(&self, target: &Target) -> bool {
         let is_checked = matches!(self.trust, Trust::System | Trust::Ca(_));
         is_checked && target.socket.is_some() && self.server_name.is_none()
     }
 }
 
-/// What a server's certificate is held to.
+/// How the server's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// The system's trust store.
     System,
-    /// The certificates of a file: one of them signed it, or is it.
+    /// The certificates of a file: one of them must have signed the server's certificate, or be it.
     Ca(PathBuf),
-    /// It is one of these; neither its name nor who signed it matters.
+    /// The fingerprints of the accepted certificates; name and issuer are not checked.
     Pinned(Vec<Fingerprint>),
-    /// Nothing: any will do.
+    /// Any certificate is accepted.
     Unchecked,
 }
 
 named! {
-    /// How often a server's certificate chain is checked.
+    /// How often a server's certificate chain is verified.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum ChainCheck by name {
-        /// The chain is checked in every full handshake, as clients do.
+        /// The chain is verified in every full handshake, as ordinary clients do.
         Each "each",
-        /// A chain is checked once a minute for connections that are shown the same one.
+        /// A chain is verified once a minute, for all connections that receive the same one.
         Once "once",
     }
 }
 
 named! {
-    /// Who opens and seals TLS records once the handshake is over.
+    /// The code that encrypts and decrypts TLS records after the handshake.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RecordLayer by name {
-        /// This program, in place.
+        /// This program's own implementation, in place.
         Own "own",
-        /// The TLS library, in buffers of its own.
+        /// The TLS library, in its own buffers.
         Library "library",
     }
 }
 
-/// What the client shows of itself. PEM files.
+/// The client's certificate files, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The chain, the client's own certificate first.
@@ -106,8 +104,8 @@ named! {
 }
 
 named! {
-    /// Cipher suites of TLS 1.3 (RFC 8446, B.4), and those of TLS 1.2 that keep past connections
-    /// secret and authenticate what they encrypt (RFC 5289, RFC 7905).
+    /// Cipher suites of TLS 1.3 (RFC 8446 B.4), and those of TLS 1.2 with forward secrecy and authenticated encryption
+    /// (RFC 5289, RFC 7905).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Suite by name {
         /// TLS 1.3, AES-128-GCM.
@@ -132,7 +130,7 @@ named! {
 }
 
 impl Suite {
-    /// The only version that has it.
+    /// Returns the only TLS version that has this suite.
     pub const fn version(self) -> TlsVersion {
         match self {
             Suite::Aes128GcmSha256 | Suite::Aes256GcmSha384 | Suite::Chacha20Poly1305Sha256 => {
@@ -168,8 +166,8 @@ named! {
 }
 
 impl Group {
-    /// What is offered where nothing is asked for, as browsers, OpenSSL 3.5 and Go 1.24 do: the
-    /// hybrid first, whose classical part has a key share of its own.
+    /// The groups that are offered by default, like browsers, OpenSSL 3.5 and Go 1.24: the hybrid first, and a
+    /// separate key share of its classical part.
     pub const DEFAULT_OFFER: [Group; 4] = [
         Group::X25519Mlkem768,
         Group::X25519,
@@ -177,12 +175,12 @@ impl Group {
         Group::Secp384r1,
     ];
 
-    /// Whether it is one of ML-KEM, alone or with another: TLS 1.3 alone has these.
+    /// Returns whether the group contains ML-KEM, alone or as a hybrid. Only TLS 1.3 has these groups.
     pub const fn is_post_quantum(self) -> bool {
         !matches!(self, Group::X25519 | Group::Secp256r1 | Group::Secp384r1)
     }
 
-    /// Its number in the IANA registry.
+    /// Returns the group's number in the IANA registry.
     pub const fn code(self) -> u16 {
         match self {
             Group::X25519Mlkem768 => 0x11ec,

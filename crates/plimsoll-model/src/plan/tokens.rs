@@ -1,14 +1,13 @@
-//! Tokens of answers, counted by a tokenizer file.
+//! Counts the tokens of answers with a tokenizer file.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The tokens of a text, where there is a count of it.
+/// Returns the number of tokens of a text; `None`: it can't be tokenized.
 type Count = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
-/// A tokenizer file, ready to count. The model reads none: the protocol whose calls have
-/// tokens does.
+/// A loaded tokenizer file. The protocols whose calls have tokens load it; the model itself reads no tokenizer.
 #[derive(Clone)]
 pub struct TokenCounter {
     path: PathBuf,
@@ -16,7 +15,7 @@ pub struct TokenCounter {
 }
 
 impl TokenCounter {
-    /// `count`: the tokens of a text; `None`: the tokenizer has no count of it.
+    /// `count` returns the number of tokens of a text, or `None` if it can't be tokenized.
     pub fn new(
         path: &Path,
         count: impl Fn(&str) -> Option<u64> + Send + Sync + 'static,
@@ -27,7 +26,7 @@ impl TokenCounter {
         }
     }
 
-    /// The tokens of `text`; `None`: the tokenizer has no count of it.
+    /// Returns the number of tokens of `text`; `None`: it can't be tokenized.
     pub fn count(&self, text: &str) -> Option<u64> {
         (self.count)(text)
     }
@@ -40,7 +39,7 @@ impl fmt::Debug for TokenCounter {
 }
 
 impl PartialEq for TokenCounter {
-    /// The same file.
+    /// Two counters are equal if they were loaded from the same file.
     fn eq(&self, other: &TokenCounter) -> bool {
         self.path == other.path
     }

@@ -1,27 +1,27 @@
-//! What became of connections and calls at each address of a target's name.
+//! Counts of connections and calls at each address of a target's name.
 //!
-//! A worker counts by the number that [`crate::Recorder::address`] gave an address, so that
-//! a call costs two additions; once merged, the counts are kept by address in their stage.
+//! A worker counts by the number that [`crate::Recorder::address`] returned for an address, so that a call costs two
+//! additions; when merged, the counts are stored by address in their stage.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// Counts of one address.
+/// The counts of one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressCounts {
     /// Calls that ended on a connection to it.
     pub calls: u64,
-    /// Those of them that ended with an error.
+    /// Calls among these that ended with an error.
     pub errors: u64,
-    /// Connections that came up.
+    /// Connections that were established.
     pub connections: u64,
-    /// Attempts at a connection that failed, or that another address won.
+    /// Attempts to connect that failed, or lost the race against another address.
     pub connect_failures: u64,
 }
 
 impl AddressCounts {
-    /// Adds what another worker, interval or shard counted.
+    /// Adds the counts of another worker, interval or shard.
     pub fn merge(&mut self, other: &AddressCounts) {
         self.calls += other.calls;
         self.errors += other.errors;
@@ -29,16 +29,16 @@ impl AddressCounts {
         self.connect_failures += other.connect_failures;
     }
 
-    /// Nothing was counted.
+    /// Returns whether nothing was counted.
     pub fn is_empty(&self) -> bool {
         *self == AddressCounts::default()
     }
 }
 
-/// One address's counts as its worker keeps them: by stage.
+/// The counts of one address within its worker, by stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressTally {
-    /// The address as it is written: IP address and port, or socket.
+    /// The address as text: IP address and port, or socket.
     pub address: Arc<str>,
     /// The counts of each of the plan's stages.
     pub stages: Vec<AddressCounts>,

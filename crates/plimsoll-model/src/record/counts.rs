@@ -1,4 +1,4 @@
-//! How often each outcome happened.
+//! Counts of outcomes.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Outcome;
 
-/// A count for every outcome. Written down, those that occurred are there, by their codes.
+/// A count for every outcome. Serialised, it contains the outcomes that occurred, by their codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "BTreeMap<String, u64>", from = "BTreeMap<Outcome, u64>")]
 pub struct Counts([u64; Outcome::COUNT]);
@@ -35,28 +35,28 @@ impl From<BTreeMap<Outcome, u64>> for Counts {
 }
 
 impl Counts {
-    /// Counts `n` more.
+    /// Adds `n` to the count of an outcome.
     #[inline]
     pub fn add(&mut self, outcome: Outcome, n: u64) {
         self.0[outcome.index()] += n;
     }
 
-    /// How many there were.
+    /// Returns the count of an outcome.
     pub fn of(&self, outcome: Outcome) -> u64 {
         self.0[outcome.index()]
     }
 
-    /// All together.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// The outcomes that occurred, with their counts, in the order of all.
+    /// Returns the outcomes that occurred with their counts, in the order of the list.
     pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
         Outcome::all().zip(self.0).filter(|(_, n)| *n > 0)
     }
 
-    /// Adds what another worker, interval or shard counted.
+    /// Adds the counts of another worker, interval or shard.
     pub fn merge(&mut self, other: &Counts) {
         for (ours, theirs) in self.0.iter_mut().zip(other.0) {
             *ours += theirs;

@@ -5,19 +5,19 @@ use serde::{Deserialize, Serialize};
 use super::Counts;
 use crate::Outcome;
 
-/// Distinct texts kept of an outcome.
+/// Distinct texts that are kept for each outcome.
 pub const DETAILS_PER_OUTCOME: usize = 3;
 
-/// What is known of a failure besides its code.
+/// The detail of a failure besides its code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Detail {
-    /// The outcome of the calls or connections that failed so.
+    /// The outcome of the failed calls or connections.
     pub code: Outcome,
-    /// The text as the server, the system or a library has it.
+    /// The text from the server, the system or a library.
     pub text: String,
 }
 
-/// Keep `text` of `outcome` unless it is known or there are enough. True: it was kept.
+/// Adds `text` for `outcome` unless it is known or there are enough. Returns whether it was added.
 pub(crate) fn add_detail(details: &mut Vec<Detail>, code: Outcome, text: &str) -> bool {
     const LONGEST_TEXT: usize = 400;
     let text = match text.char_indices().nth(LONGEST_TEXT) {
@@ -33,8 +33,7 @@ pub(crate) fn add_detail(details: &mut Vec<Detail>, code: Outcome, text: &str) -
     true
 }
 
-/// Adds the details of another part of the same interval. Which are kept does not depend on the
-/// order of parts.
+/// Adds the details of another part of the same interval. The result does not depend on the order of parts.
 pub(crate) fn merge_details(ours: &mut Vec<Detail>, theirs: &[Detail]) {
     ours.extend_from_slice(theirs);
     ours.sort();

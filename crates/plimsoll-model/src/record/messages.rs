@@ -1,14 +1,14 @@
-//! What is counted of the messages of streams.
+//! Counts of the messages of streams.
 
 use serde::{Deserialize, Serialize};
 
-/// The messages of calls that carry more than one: streams.
+/// The messages of calls that carry several: streams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageCounts {
     /// Messages sent on calls.
     #[serde(rename = "messages_sent")]
     pub sent: u64,
-    /// Messages that arrived, whole, on calls.
+    /// Complete messages that arrived on calls.
     #[serde(rename = "messages_received")]
     pub received: u64,
 }

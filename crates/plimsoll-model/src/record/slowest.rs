@@ -1,7 +1,6 @@
-//! The slowest calls whose requests carried trace ids, so that what became of them can be looked up in the traces of
-//! those who served them.
+//! The slowest calls whose requests carried trace ids, so that they can be looked up in the services' traces.
 //!
-//! Invariant: merging is adding and leaving out, so that the order in which parts come changes nothing.
+//! Invariant: merging is adding and truncating, so the order of the parts makes no difference.
 
 use std::cmp::Reverse;
 
@@ -10,44 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::Outcome;
 use crate::template::TraceId;
 
-/// Calls kept of each stage.
+/// Maximum number of calls for each stage.
 pub const MAX_SLOWEST_CALLS: usize = 10;
 
-/// A call that took long.
+/// One of the slowest calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlowCall {
-    /// Time from when it was due to its end. Nanoseconds, as the next two.
+    /// Time from when the call was due to its end. Nanoseconds, as in the next two fields.
     pub response_ns: u64,
     /// Time from its actual send to its end.
     pub service_ns: u64,
-    /// Time from the beginning of the run to when it was due.
+    /// Time from the start of the run to when the call was due.
     pub due_ns: u64,
-    /// How it ended.
+    /// The call's outcome.
     #[serde(rename = "code")]
     pub outcome: Outcome,
-    /// The worker's number over all processes and shards.
+    /// The worker's number, unique over all processes and shards.
     pub worker: u32,
-    /// The worker's number of the connection; one that replaces another has its number. `None`: not known.
+    /// The connection's number within its worker; a replacement has the same number. `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<u32>,
-    /// The trace id that its request carried.
+    /// The trace id of the request.
     pub trace_id: TraceId,
 }
 
 impl SlowCall {
-    /// The slowest first; and an order of calls that took as long.
+    /// Returns the sort key: the slowest first, with a fixed order of equally slow calls.
     fn rank(&self) -> (Reverse<u64>, u64, TraceId) {
         (Reverse(self.response_ns), self.due_ns, self.trace_id)
     }
 }
 
-/// The slowest of some calls, the slowest first; at most [`MAX_SLOWEST_CALLS`].
+/// The slowest calls, the slowest first; at most [`MAX_SLOWEST_CALLS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slowest(Vec<SlowCall>);
 
 impl Slowest {
-    /// A call that took so long may be one of them.
+    /// Returns whether a call of this response time may be one of them.
     #[inline]
     pub(crate) fn admits(&self, response_ns: u64) -> bool {
         let last = self.0.get(MAX_SLOWEST_CALLS - 1);
@@ -71,7 +70,7 @@ impl Slowest {
         self.0.is_empty()
     }
 
-    /// The slowest first.
+    /// Returns the calls, the slowest first.
     pub fn calls(&self) -> &[SlowCall] {
         &self.0
     }
@@ -109,7 +108,7 @@ mod tests {
     proptest! {
         #[test]
         fn slowest_calls_match_full_sort(
-            // Few different times, so that some calls take as long as others.
+            // Few distinct times, so that some calls are equally slow.
             times in proptest::collection::vec(0u64..40, 0..200), workers in 1usize..5, turned in 0usize..5,
         ) {
             let numbered = times.iter().zip(0..);

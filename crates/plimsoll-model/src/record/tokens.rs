@@ -1,11 +1,11 @@
-//! Answers whose tokens are counted by a tokenizer file, after an interval was handed over.
+//! Counts the tokens of answers with a tokenizer file, after an interval has been handed over.
 
 use super::Interval;
 use crate::measure::Count;
 use crate::plan::TokenCounter;
 
 impl Interval {
-    /// Counts the tokens of the answers that wait for it, which takes long: workers leave it to others.
+    /// Counts the tokens of the stored answers. This is slow, so workers leave it to other threads.
     pub fn count_tokens(&mut self, counter: &TokenCounter) {
         for (stage, text) in std::mem::take(&mut self.texts) {
             let measures = &mut self.stage_mut(stage).measures;

@@ -1,25 +1,24 @@
-//! What a load that takes turns records when one begins.
+//! What a load that runs in batches records when a batch begins.
 
 use serde::{Deserialize, Serialize};
 
-/// What both ends of a load that takes turns had used of the CPU when a turn began, in nanoseconds
-/// from a moment before the load.
+/// CPU time that both ends had used when a batch began, in nanoseconds since a time before the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnBegan {
-    /// The turn's number among the load's own, from 0.
+    /// The batch's number among the load's own, from 0.
     #[serde(alias = "turn")]
     pub turn: u64,
     /// CPU time of the worker's thread.
     pub client_ns: u64,
     /// CPU time of the watched server's processes; `None`: not known.
     pub server_ns: Option<u64>,
-    /// What the turns of a closed loop had come to.
+    /// The totals of a closed loop's previous batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
 }
 
 impl TurnBegan {
-    /// Add what another worker read when the same turn began, of the same server.
+    /// Adds the reading of another worker at the start of the same batch, with the same server.
     pub(crate) fn beside(&mut self, other: &TurnBegan) {
         self.client_ns += other.client_ns;
         if let (Some(ours), Some(theirs)) = (&mut self.done, other.done) {
@@ -31,15 +30,15 @@ impl TurnBegan {
     }
 }
 
-/// What the turns of a closed loop had come to when another began, warm-up included. Nanoseconds on the run's clock.
+/// Totals of a closed loop's batches at the start of the next one, warm-up included. Nanoseconds on the run's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// Calls that ended well.
+    /// Calls that ended ok.
     pub ok: u64,
-    /// Bytes received by all calls, as drivers count them.
+    /// Bytes received by all calls, as counted by drivers.
     pub bytes_received: u64,
-    /// When this turn began.
+    /// When this batch began.
     pub began_ns: u64,
-    /// When the last call of the turn before had ended.
+    /// When the last call of the previous batch ended.
     pub ended_ns: u64,
 }

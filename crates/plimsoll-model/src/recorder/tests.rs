@@ -115,7 +115,7 @@ type Counts = fn(&mut Recorder);
 #[test]
 fn counters_and_times_reach_their_stage() {
     let mut recorder = Recorder::new(2);
-    // Each a different number of times.
+    // Each count differs.
     for n in 0..16 {
         let calls: [(u64, Counts); 13] = [
             (2, |r| r.stage(1).connections_first += 1),
@@ -219,7 +219,7 @@ fn calls_and_connections_counted_per_address() {
         (counts(0, "b").connections, counts(0, "a").connect_failures),
         (1, 1)
     );
-    // Numbers hold for a run, whatever memory is used again.
+    // Address numbers stay valid for the whole run, even if an interval's memory is reused.
     taken.clear();
     assert!(taken.is_empty());
     let third = recorder.address("c");

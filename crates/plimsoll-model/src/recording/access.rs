@@ -1,10 +1,10 @@
-//! What a line of an access log says.
+//! Parses lines of access logs.
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::stamps::{Stamp, clf, date};
 
-/// A line that has been read: its time and the values of its columns, or the reason why it can't be read.
+/// The result of parsing a line: its time and the values of its columns, or why it is invalid.
 pub(super) type Row = Result<(Stamp, Vec<String>), &'static str>;
 
 /// The columns of access logs.
@@ -12,7 +12,7 @@ pub(super) const COLUMNS: [&str; 8] = [
     "client", "time", "method", "path", "host", "status", "referer", "agent",
 ];
 
-/// The method and the target of `GET /path HTTP/1.1`.
+/// Splits `GET /path HTTP/1.1` into method and target.
 pub(super) fn request_line(text: &str) -> Option<(&str, &str)> {
     let mut words = text.split(' ');
     let (method, target) = (words.next()?, words.next()?);
@@ -23,7 +23,7 @@ pub(super) fn request_line(text: &str) -> Option<(&str, &str)> {
 
 pub(super) const UNSENDABLE_PATH: &str = "its path can't be sent as it is";
 
-/// It can be a request's path (RFC 9112, 3.2.1).
+/// Returns whether the text is valid as a request's path (RFC 9112 §3.2.1).
 pub(super) fn is_path(text: &str) -> bool {
     text.starts_with('/')
         && text
@@ -31,7 +31,7 @@ pub(super) fn is_path(text: &str) -> bool {
             .all(|b| (0x21..=0x7e).contains(&b) && b != b'#')
 }
 
-/// The host of a URL, empty where there is none, and its path and query.
+/// Splits a URL into its host, empty if there is none, and path with query.
 pub(super) fn origin(target: &str) -> (&str, &str) {
     let Some((_, rest)) = target
         .split_once("://")
@@ -45,8 +45,8 @@ pub(super) fn origin(target: &str) -> (&str, &str) {
     }
 }
 
-/// A line of an access log: a time in brackets, or an RFC 3339 time as one of the first words, and a request line in
-/// quotes. So write nginx, Apache, HAProxy and Envoy, and AWS's load balancers.
+/// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line
+/// in quotes. This is the format of nginx, Apache, HAProxy, Envoy and AWS load balancers.
 pub(super) fn access(line: &str) -> Row {
     const NO_TIME: &str = "it has no time";
     let mut bracketed = line
@@ -70,7 +70,7 @@ pub(super) fn access(line: &str) -> Row {
         return Err(UNSENDABLE_PATH);
     }
     let mut after = quoted(behind).map(|(_, text, _)| text);
-    // Load balancers and proxies have the status before the request.
+    // Load balancers and proxies write the status before the request.
     let is_status = |word: &&str| word.len() == 3 && word.bytes().all(|b| b.is_ascii_digit());
     let status = behind
         .split(' ')
@@ -104,7 +104,7 @@ pub(super) fn access(line: &str) -> Row {
     Ok((stamp, values.map(given).to_vec()))
 }
 
-/// The client's address, or its name where a log of nginx or Apache has one, of what stands before a request.
+/// Returns the client's address, or its name in logs of nginx or Apache, from the text before the request.
 fn client_in(before: &str) -> Option<&str> {
     let address = |word: &str| {
         let port = word
@@ -126,8 +126,8 @@ fn client_in(before: &str) -> Option<&str> {
     }
 }
 
-/// When an AWS load balancer received the request: behind the ARN of the certificate, the 22nd field. The first time of
-/// a line is when it was answered.
+/// Returns when an AWS load balancer received the request: the 22nd field, after the ARN of the certificate. The first
+/// time of a line is that of the answer.
 fn creation_time(line: &str) -> Option<&str> {
     let (_, behind) = line.split_once("\"Root=")?;
     let mut times = behind
@@ -136,7 +136,7 @@ fn creation_time(line: &str) -> Option<&str> {
     times.next()
 }
 
-/// The quoted texts of a line, each with what stands before and behind it.
+/// Returns the quoted texts of a line, each with the text before and after it.
 fn quoted(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -144,7 +144,7 @@ fn quoted(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
         let mut end = start;
         loop {
             end += line[end..].find('"')?;
-            // Apache escapes a quote.
+            // Apache escapes quotes.
             if line[..end].ends_with('\\') && !line[..end].ends_with("\\\\") {
                 end += 1;
                 continue;

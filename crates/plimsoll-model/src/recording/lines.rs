@@ -1,4 +1,4 @@
-//! The lines of logs and traces, and what each says.
+//! Parses the lines of logs and traces.
 
 use std::io::{self, BufRead, Read};
 
@@ -8,12 +8,12 @@ use super::stamps::stamp;
 use crate::input::{LineEnd, read_line};
 use crate::json_line::json_entries;
 
-/// A longer line is not one of a log. Bytes.
+/// Maximum length of a line, in bytes.
 const MAX_LINE: usize = 1 << 20;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Columns that hold a line's time, where nothing names another, the first of them that is there.
+/// Usual names of the time column, in order of preference.
 const TIME_COLUMNS: [&str; 10] = [
     "time",
     "timestamp",
@@ -27,10 +27,10 @@ const TIME_COLUMNS: [&str; 10] = [
     "arrival_time",
 ];
 
-/// Columns whose time nginx takes when an answer has ended.
+/// Columns in which nginx logs the end of the answer.
 const END_COLUMNS: [&str; 4] = ["msec", "time_iso8601", "time_local", "time"];
 
-/// Columns that are added to JSON lines, and what loggers call them.
+/// Columns that are added to JSON lines, with the names that loggers use for them.
 const SYNONYMS: [(&str, &[&str]); 5] = [
     (
         "client",
@@ -51,13 +51,13 @@ const SYNONYMS: [(&str, &[&str]); 5] = [
     ("agent", &["http_user_agent", "user_agent"]),
 ];
 
-/// What a file's lines say.
+/// A reader of a file's lines.
 pub(super) struct Lines<'a> {
     source: Source<'a>,
-    /// Names of the columns; for JSON lines those of the first line that can be read.
+    /// Names of the columns; for JSON lines those of the first valid line.
     names: Vec<String>,
     time_column: Option<String>,
-    /// The first line that lacks each column, where JSON lines do. Lines are numbered from 1.
+    /// The first JSON line that lacks each column, numbered from 1.
     lacking: Vec<Option<u64>>,
     line: u64,
     buffer: Vec<u8>,
@@ -70,7 +70,7 @@ enum Source<'a> {
 
 impl<'a> Lines<'a> {
     /// # Errors
-    /// When the file can't be read, or has no column with times.
+    /// When the file can't be read, or has no column of times.
     pub(super) fn new(
         mut from: Box<dyn BufRead + 'a>,
         format: Option<RecordingFormat>,
@@ -79,7 +79,7 @@ impl<'a> Lines<'a> {
         let head = from.fill_buf().map_err(|e| e.to_string())?;
         if head.starts_with(b"\x1f\x8b") {
             let unpacked = flate2::bufread::MultiGzDecoder::new(from);
-            // A decoder gives less than a line at a time.
+            // Decompressors return less than a line at a time.
             let unpacked = io::BufReader::with_capacity(1 << 18, Filled(unpacked));
             return Lines::new(Box::new(unpacked), format, time_column);
         }
@@ -114,7 +114,6 @@ impl<'a> Lines<'a> {
         Ok(lines)
     }
 
-    /// Returns how the file is written.
     pub(super) fn format(&self) -> RecordingFormat {
         match &self.source {
             Source::Csv(..) => RecordingFormat::Csv,
@@ -127,12 +126,12 @@ impl<'a> Lines<'a> {
         &self.names
     }
 
-    /// Returns the first line that lacks each column, by the column's place.
+    /// Returns the first line that lacks each column, by the column's position.
     pub(super) fn lacking(&self) -> &[Option<u64>] {
         &self.lacking
     }
 
-    /// Returns the next line that is not empty and no comment, with its number from 1.
+    /// Returns the next line that is neither empty nor a comment, with its number from 1.
     ///
     /// # Errors
     /// When the file can't be read any further.
@@ -235,7 +234,7 @@ impl<'a> Lines<'a> {
                 .map(|(_, value)| value.as_str())
         };
         let time = value_of(time_name).ok_or("it has no time")?;
-        // Mooncake's traces count milliseconds.
+        // Mooncake's traces have milliseconds.
         let is_mooncake = value_of("hash_ids").is_some() && value_of("input_length").is_some();
         let unit = if is_mooncake {
             SECOND_NS / 1_000
@@ -243,7 +242,7 @@ impl<'a> Lines<'a> {
             SECOND_NS
         };
         let mut stamp = stamp(time, unit).ok_or("its time is none")?;
-        // Of a whole second nobody knows from when on the answer took its time.
+        // With times of whole seconds, subtracting the answer's duration would be meaningless.
         if END_COLUMNS.contains(&time_name.as_str())
             && !stamp.is_whole_second
             && let Some(took) =
@@ -262,7 +261,7 @@ impl<'a> Lines<'a> {
         Ok((stamp, values))
     }
 
-    /// Returns the place of the column that holds times.
+    /// Returns the position of the column of times.
     fn time_place(&self) -> Result<usize, String> {
         let place = |wanted: &str| {
             self.names
@@ -283,7 +282,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Reads as much as fits, so that what is looked at first holds whole lines.
+/// Fills the buffer at each read, so that format detection sees whole lines.
 struct Filled<R>(R);
 
 impl<R: Read> Read for Filled<R> {
@@ -299,7 +298,7 @@ impl<R: Read> Read for Filled<R> {
     }
 }
 
-/// Looks at the first lines.
+/// Detects the format from the first lines.
 fn recognised(head: &[u8]) -> Result<RecordingFormat, String> {
     let head = String::from_utf8_lossy(head);
     let lines = head
@@ -329,7 +328,7 @@ fn recognised(head: &[u8]) -> Result<RecordingFormat, String> {
     ))
 }
 
-/// Adds what a request line says, and the names that replays have for what loggers call otherwise.
+/// Adds the parts of a request line, and the names that replays use for loggers' own.
 fn add_request_parts(entries: &mut Vec<(String, String)>) {
     let has =
         |entries: &[(String, String)], name: &str| entries.iter().any(|(other, _)| other == name);
@@ -379,7 +378,7 @@ mod tests {
         (lines.names().to_vec(), rows)
     }
 
-    /// The line's columns by name, and its nanoseconds since 1970.
+    /// Returns the line's columns by name, and its time in nanoseconds since 1970.
     fn only(text: &str) -> (i64, Vec<(String, String)>) {
         let (names, mut rows) = read(text);
         assert_eq!(rows.len(), 1, "{rows:?}");
@@ -432,7 +431,7 @@ mod tests {
         );
         let json = r#"{"msec":"1764352593.500","request_time":"0.250","remote_addr":"::1","request":"GET /z HTTP/2.0","status":200}"#;
         let (ns, columns) = only(json);
-        // nginx writes when the answer has ended.
+        // nginx logs a request when the answer has ended.
         assert_eq!(ns, 1_764_352_593_250_000_000);
         assert_eq!(
             (
@@ -489,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn packed_files_are_unpacked() {
+    fn compressed_files_are_decompressed() {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut packed, b"0.5\n1.5\n").unwrap();
         let packed = packed.finish().unwrap();

@@ -1,4 +1,4 @@
-//! What is replayed of a file: a window of its time, and lines with certain values.
+//! Options of a replay: a window of the recorded time, and filters of lines.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,8 +10,8 @@ use crate::units::Period;
 
 const DAY_NS: i64 = 86_400_000_000_000;
 
-/// A part of the recorded time: `14:00..14:10`, `10m..20m` from the beginning, or between two dates. One end may be
-/// missing.
+/// A part of the recorded time: `14:00..14:10`, `10m..20m` from the start, or between two dates. One bound may be
+/// omitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     text: String,
@@ -21,11 +21,11 @@ pub struct Window {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
-    /// A time of day by the clock of the file, nanoseconds since midnight.
+    /// A time of day by the clock of the file, in nanoseconds since midnight.
     OfDay(i64),
     /// Nanoseconds since 1970.
     At(i64),
-    /// Nanoseconds since the beginning.
+    /// Nanoseconds since the start.
     After(i64),
 }
 
@@ -62,7 +62,7 @@ fn end(text: &str) -> Option<End> {
     if let Some(stamp) = date(text) {
         return Some(End::At(stamp.ns));
     }
-    // jiff wants all digits.
+    // jiff requires all digits.
     let padded = match text.find(':') {
         Some(1) => format!("0{text}"),
         _ => text.to_owned(),
@@ -80,11 +80,11 @@ impl fmt::Display for Window {
 }
 
 impl Window {
-    /// The first and the last moment, as nanoseconds in the file's own times; `first`: of its first line, whose clock was
+    /// Returns the bounds in nanoseconds on the file's own clock. `first`: the time of its first line, whose clock was
     /// ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
     ///
     /// # Errors
-    /// Says why the file has no such window.
+    /// Why the file has no such window.
     pub(super) fn bounds(
         &self,
         first: i64,
@@ -107,7 +107,7 @@ impl Window {
                 Ok(if at < earliest { at + DAY_NS } else { at })
             }
         };
-        // A window that begins before the first line does so on its day.
+        // A window that starts before the first line does so on the same day.
         let morning = match ahead_s {
             Some(ahead_s) => {
                 let ahead = i64::from(ahead_s) * 1_000_000_000;
@@ -121,7 +121,7 @@ impl Window {
             .map(|end| place(end, from.unwrap_or(first)))
             .transpose()?;
         match (from, to) {
-            // A log that begins at night has its morning on the next day.
+            // In a log that starts at night, the morning is that of the next day.
             (Some(from), Some(to)) if to <= first && matches!(self.from, Some(End::OfDay(_))) => {
                 Ok((Some(from + DAY_NS), Some(to + DAY_NS)))
             }
@@ -131,7 +131,7 @@ impl Window {
     }
 }
 
-/// What a line's column has to be: `method=GET`, `path=/api/*`, `status!=5*`.
+/// A condition on a column: `method=GET`, `path=/api/*`, `status!=5*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     pub(super) column: String,
@@ -163,13 +163,13 @@ impl FromStr for Filter {
 }
 
 impl Filter {
-    /// Whether a line with this value is replayed.
+    /// Returns whether a line with this value is replayed.
     pub(super) fn takes(&self, value: &str) -> bool {
         matches(&self.pattern, value) == self.is_wanted
     }
 }
 
-/// Whether `text` is what `pattern` says, in which `*` stands for anything.
+/// Returns whether `text` matches `pattern`, in which `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_placed_on_the_day_of_the_file() {
+    fn window_is_placed_on_day_of_file() {
         // 2000-10-10T13:55:36-07:00
         let first = 971_211_336_000_000_000;
         let bounds = |text: &str| text.parse::<Window>().unwrap().bounds(first, Some(-25_200));

@@ -1,4 +1,4 @@
-//! From a file's lines to arrivals: sorted, chosen, and counted from the load's start.
+//! Converts a file's lines to arrivals: sorted, filtered, and relative to the load's start.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -16,15 +16,15 @@ use super::{
 };
 use crate::mixing::mix_text;
 
-/// A line that is older by more than this than one before it is refused. Nanoseconds.
+/// Maximum disorder: a line that is older by more than this than an earlier one is rejected. Nanoseconds.
 const MAX_DISORDER_NS: i64 = 60_000_000_000;
-/// Lines that are kept to be sorted, at most.
+/// Maximum number of lines that are buffered for sorting.
 const MAX_SORTED_LINES: usize = 1 << 18;
-/// Unreadable lines that are named.
+/// Number of unreadable lines that are listed.
 const MAX_NAMED_LINES: usize = 5;
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A line that waits to be sorted.
+/// A line in the sorting buffer.
 struct Waiting {
     stamp: Stamp,
     line: u64,
@@ -58,10 +58,10 @@ impl Ord for Waiting {
 }
 
 impl Recording {
-    /// Reads the file that `request` names, which is `from`.
+    /// Reads the file of `request` from `from`.
     ///
     /// # Errors
-    /// When it can't be read, or is not what it is said to be.
+    /// When it can't be read, or is not of the given format.
     pub fn read(
         request: &RecordingRequest,
         from: Box<dyn BufRead + '_>,
@@ -83,22 +83,22 @@ struct Reading<'a> {
     waiting: BinaryHeap<Reverse<Waiting>>,
     newest: i64,
     first: Option<Stamp>,
-    /// The columns that filters look at.
+    /// The positions of the columns that filters check.
     filtered: Vec<usize>,
     client: Option<usize>,
     /// The recorded time that is replayed, by the file's own clock.
     bounds: (Option<i64>, Option<i64>),
-    /// The stamp of the line that was written last.
+    /// The time of the line that was written last.
     last: Option<i64>,
-    /// The moment, by the file's own clock, that is the load's start.
+    /// The load's start, by the file's own clock.
     start: Option<i64>,
-    /// Arrivals of one whole second, which are spread over it: its beginning, and how many.
+    /// The current whole second and its arrivals, which are spread over it.
     second: Option<(i64, u64)>,
     out: Writer,
     left_out: LeftOut,
 }
 
-/// What is kept.
+/// The data that is kept.
 #[derive(Default)]
 struct Writer {
     times: SpoolWriter,
@@ -176,7 +176,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Looks at the first line: its columns, and where its time lies.
+    /// Starts at the first line: resolves columns and the window.
     fn begin(&mut self, stamp: Stamp) -> Result<(), String> {
         let names = self.lines.names();
         let place = |wanted: &str| names.iter().position(|name| name == wanted);
@@ -252,11 +252,12 @@ impl<'a> Reading<'a> {
             Some(place) => mix_text(self.request.seed, value(place)),
             None => mix_text(self.request.seed, &line.line.to_string()),
         };
-        // 53 bits in [0, 1).
+        // 53 random bits in [0, 1).
         ((drawn >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < share
     }
 
-    /// Stamps of whole seconds say when in their second lines are: nothing. They are spread over it evenly.
+    /// Spreads the arrivals of a whole second evenly over it, since such times don't tell where in the second they
+    /// are.
     fn end_second(&mut self) -> Result<(), String> {
         let Some((second, count)) = self.second.take() else {
             return Ok(());
@@ -270,7 +271,7 @@ impl<'a> Reading<'a> {
 
     fn write_time(&mut self, ns: i64) -> Result<(), String> {
         let is_clock = self.first.is_some_and(|first| first.is_clock);
-        // Without a window a clock begins with the first arrival; offsets are from the beginning as they are.
+        // Without a window, a clock starts with the first arrival; offsets are used as they are.
         let begin = self.bounds.0.unwrap_or(if is_clock { ns } else { 0 });
         let start = *self.start.get_or_insert(begin);
         let at = scaled(ns.saturating_sub(start), self.request.speed);
@@ -343,7 +344,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// So much faster.
+/// Divides a time by the speed.
 fn scaled(ns: i64, speed: f64) -> u64 {
     let ns = u64::try_from(ns).unwrap_or(0);
     if speed == 1.0 {
@@ -394,7 +395,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Nanoseconds from one arrival to the next; a second where there is no next.
+    /// Returns the mean gap between arrivals in nanoseconds; a second if there is only one.
     fn mean_gap(&self) -> u64 {
         let span = self.last_at - self.first_at;
         if span == 0 {

@@ -1,29 +1,31 @@
-//! Bytes that are written once and then read at any place: in memory while they are few, in a temporary file when they
-//! are many.
+//! Storage that is written once and then read at any offset: in memory while it is small, otherwise in a temporary
+//! file.
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
-/// So much is kept in memory. Bytes.
+/// Maximum bytes that are kept in memory.
 const MAX_HELD: usize = 4 << 20;
 
-/// What is still being written.
+/// A spool that is being written.
 #[derive(Default)]
 pub(super) struct SpoolWriter {
     held: Vec<u8>,
-    /// A file without a name: it goes when it is closed.
+    /// An unlinked file, which disappears when it is closed.
     file: Option<BufWriter<File>>,
     length: u64,
 }
 
 impl SpoolWriter {
-    /// Bytes written so far.
+    /// Returns the bytes written so far.
     pub(super) fn length(&self) -> u64 {
         self.length
     }
 
+    /// Appends `bytes`.
+    ///
     /// # Errors
     /// When the temporary folder can't be written.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -43,10 +45,10 @@ impl SpoolWriter {
         }
     }
 
-    /// Ends writing, and returns what was written.
+    /// Ends writing, and returns the spool.
     ///
     /// # Errors
-    /// Fails as [`SpoolWriter::write`] does.
+    /// As [`SpoolWriter::write`].
     pub(super) fn finish(self) -> io::Result<Spool> {
         Ok(match self.file {
             None => Spool::Held(self.held),
@@ -55,11 +57,11 @@ impl SpoolWriter {
     }
 }
 
-/// What has been written.
+/// A spool that has been written.
 pub(super) enum Spool {
-    /// The bytes themselves.
+    /// The bytes in memory.
     Held(Vec<u8>),
-    /// A file without a name that holds them.
+    /// An unlinked file that holds them.
     File(File),
 }
 
@@ -73,10 +75,10 @@ impl fmt::Debug for Spool {
 }
 
 impl Spool {
-    /// Fills `out` with what stands at `offset`.
+    /// Fills `out` with the bytes at `offset`.
     ///
     /// # Errors
-    /// When it can't be read, or ends before.
+    /// When they can't be read, or the spool ends before.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
             Spool::File(file) => file.read_exact_at(out, offset),

@@ -1,27 +1,27 @@
-//! Time stamps as logs and traces write them.
+//! Parses time stamps of logs and traces.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Numbers from here on are times since 1970, in seconds; smaller ones are offsets from the beginning.
+/// Numbers from here on are times since 1970 in seconds; smaller ones are offsets from the start.
 const MIN_UNIX_SECONDS: u64 = 100_000_000;
 
-/// A line's time.
+/// The time of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
-    /// Nanoseconds, since 1970 or since the beginning.
+    /// Nanoseconds since 1970, or since the start.
     pub(super) ns: i64,
-    /// It is a time of day, not an offset from the beginning.
+    /// Whether it is a point in time, rather than an offset from the start.
     pub(super) is_clock: bool,
-    /// It is a date that has no fraction of a second.
+    /// Whether it is a date without a fraction of a second.
     pub(super) is_whole_second: bool,
-    /// How far the clock was ahead of UTC. Seconds.
+    /// The offset of the clock from UTC, in seconds.
     pub(super) ahead_s: i32,
 }
 
-/// Reads a number or a date. Plain numbers below 100,000,000 are offsets in units of `offset_unit_ns` nanoseconds; larger
-/// ones count seconds, milliseconds, microseconds or nanoseconds since 1970, by their size.
+/// Parses a number or a date. Plain numbers below 100,000,000 are offsets in units of `offset_unit_ns` nanoseconds;
+/// larger ones are seconds, milliseconds, microseconds or nanoseconds since 1970, depending on their size.
 pub(super) fn stamp(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
     let text = text.trim();
     number(text, offset_unit_ns)
@@ -61,7 +61,7 @@ fn number(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
     })
 }
 
-/// RFC 3339, or the same without a zone, which is UTC then.
+/// Parses RFC 3339, or the same without a zone, which is then UTC.
 pub(super) fn date(text: &str) -> Option<Stamp> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || text.as_bytes().get(4) != Some(&b'-') {
         return None;
@@ -83,7 +83,7 @@ pub(super) fn date(text: &str) -> Option<Stamp> {
     })
 }
 
-/// What `+02:00`, `+0200` or `-07` at the end means. Seconds.
+/// Parses a zone `+02:00`, `+0200` or `-07` at the end. Seconds.
 fn ahead(text: &str) -> Option<i32> {
     let at = text.rfind(['+', '-'])?;
     let digits: String = text[at + 1..].chars().filter(|c| *c != ':').collect();
@@ -98,7 +98,7 @@ fn ahead(text: &str) -> Option<i32> {
     })
 }
 
-/// `10/Oct/2000:13:55:36 -0700`, as the Common Log Format has it, or `06/Feb/2009:12:14:14.655`, as HAProxy does.
+/// Parses `10/Oct/2000:13:55:36 -0700` of the Common Log Format, or `06/Feb/2009:12:14:14.655` of HAProxy.
 pub(super) fn clf(text: &str) -> Option<Stamp> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (moment, zone) = match text.split_once(' ') {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_time_is_refused() {
+    fn invalid_time_is_rejected() {
         for text in [
             "",
             "-",

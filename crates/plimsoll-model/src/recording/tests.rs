@@ -46,7 +46,7 @@ fn plain_times_are_offsets_from_the_start() {
         [500 * MS, 1_250 * MS, 1_250 * MS, 4_000 * MS]
     );
     assert!(recording.rows().is_none());
-    // The last arrival stands for a mean gap.
+    // The last arrival is followed by a mean gap.
     assert_eq!(recording.end(), 4_000 * MS + 3_500 * MS / 3);
     let fast = RecordingRequest {
         speed: 10.0,
@@ -162,7 +162,7 @@ fn filters_window_and_sample_choose_lines() {
     let mut clients = column(&found, "client");
     clients.sort();
     clients.dedup();
-    // A client that is drawn keeps all of its lines.
+    // A sampled client keeps all of its lines.
     assert_eq!(found.count(), clients.len() as u64 * 20);
     assert!((5..=25).contains(&clients.len()), "{}", clients.len());
     let missing = RecordingRequest {

@@ -1,5 +1,5 @@
-//! Whether the numbers of intervals can be added up. A run directory, or what a shard sent, may be anybody's: numbers
-//! that wrap would be wrong figures in silence.
+//! Checks that the numbers of intervals can be added without overflow. A run directory or a shard's data may come from
+//! an untrusted source, and numbers that wrap would silently give wrong figures.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use super::encoded_times::MAX_COUNT;
 use super::interval::{IntervalRecord, Resources};
 use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES_BY_KEY};
 
-/// The most that a number may be of what stands at an interval's end, which is added up over shards.
+/// Maximum of a gauge at an interval's end, which is added up over shards.
 const MAX_LEVEL: u64 = 1 << 48;
 
-/// The most that all counts of a run may add up to.
+/// Maximum sum of all counts of a run.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// The sum of all counts of the intervals so far. As long as it is within bounds, so is every sum of some of them.
+/// The sum of all counts of the intervals so far. While it is within bounds, so is every partial sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountSum(u64);
 
@@ -21,7 +21,7 @@ impl CountSum {
     /// Adds the counts of one more interval.
     ///
     /// # Errors
-    /// When a number is larger than any that is measured, or all together are: which.
+    /// When a number, or the sum of all, is larger than any real measurement; says which.
     pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
         let mut sum = self.0;
         levels(interval)?;
@@ -50,8 +50,7 @@ fn within(name: &str, number: u64, most: u64) -> Result<(), String> {
     }
 }
 
-/// Checks numbers that are not added up from interval to interval. Those of turns are read by nobody but the ladder
-/// that wrote them.
+/// Checks numbers that are not added up over intervals. Those of batches are read only by the ladder that wrote them.
 fn levels(interval: &IntervalRecord) -> Result<(), String> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     within("index", interval.index, MAX_COUNT)?;
@@ -91,7 +90,7 @@ fn levels(interval: &IntervalRecord) -> Result<(), String> {
     Ok(())
 }
 
-/// Calls `check` with every number that is added up, and its name.
+/// Calls `check` with the name and value of every number that is added up.
 fn each_count(
     interval: &IntervalRecord,
     mut check: impl FnMut(&str, u64) -> Result<(), String>,
@@ -111,7 +110,7 @@ fn each_count(
     Ok(())
 }
 
-/// The same of a stage.
+/// Does the same for a stage.
 fn counts(
     record: &StageRecord,
     check: &mut impl FnMut(&str, u64) -> Result<(), String>,
@@ -137,7 +136,7 @@ fn counts(
         bytes_sent,
         bytes_received,
         messages,
-        // Their histograms are counted below, by name.
+        // Their histograms are checked below, by name.
         response: _,
         response_low: _,
         service: _,

@@ -1,27 +1,27 @@
-//! The sum that every run is checked by: each call that was due is counted once.
+//! The sum by which every run is checked: each call that was due is counted once.
 
 use serde::Serialize;
 
 use crate::record::StageRecord;
 
-/// Every call that was due is in exactly one count.
+/// Counts of which each call that was due is in exactly one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CountCheck {
-    /// Arrivals whose time had come.
+    /// Calls that were due.
     pub due: u64,
     /// Calls that ended ok.
     pub ok: u64,
     /// Calls that ended with an error.
     pub errors: u64,
-    /// Sent, and given up because the run ended.
+    /// Calls that were sent, and abandoned because the run ended.
     pub cut_off: u64,
-    /// Due, and given up before they were sent.
+    /// Calls that were due, and abandoned before they were sent.
     pub not_started: u64,
-    /// Sent and not ended when the record ends; 0 in a run that ended in good order.
+    /// Calls that were sent and had not ended when recording stopped; 0 in a run that ended normally.
     pub in_flight: u64,
-    /// Due and not sent when the record ends; 0 in a run that ended in good order.
+    /// Calls that were due and not sent when recording stopped; 0 in a run that ended normally.
     pub backlog: u64,
-    /// `due` is the sum of the others.
+    /// Whether `due` is the sum of the others.
     pub matches: bool,
 }
 
@@ -35,7 +35,7 @@ impl CountCheck {
         self.not_started += record.not_started;
     }
 
-    /// How many calls are in a count.
+    /// Returns the number of calls that are in a count.
     pub(super) fn accounted(&self) -> u64 {
         let ended = self.ok + self.errors + self.cut_off;
         ended + self.not_started + self.in_flight + self.backlog

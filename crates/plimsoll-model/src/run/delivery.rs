@@ -1,11 +1,11 @@
-//! The load that was delivered: the arrivals that were sent beside those that were asked for.
+//! How closely the delivered load followed the plan: sent arrivals compared with scheduled ones.
 //!
-//! The distance of the two is Kolmogorov's: the greatest difference, over all of the run, of how many calls were due
-//! and how many were sent, as a share of all. It is bounded from both sides by what the records hold of lateness.
-//! A call that is due and not sent at some time was either due within the last `a`, or is sent later than by `a`: so
-//! there are never more of them than fall due within `a` and calls that were later, for whichever `a` that is least.
-//! And the lateness of all calls together is the number of unsent ones summed over time, whose mean the greatest is
-//! not below.
+//! The measure is the Kolmogorov distance: the greatest difference, at any time of the run, between the number of
+//! calls that were due and of those that were sent, as a share of all calls. The recorded lateness bounds it from both
+//! sides. A call that is due but not yet sent at some time either became due within the last `a`, or is sent more than
+//! `a` late: so there are at most as many as become due within `a` plus the calls that were later, for the `a` that
+//! makes this least. The sum of all lateness is the number of unsent calls integrated over time, and the greatest
+//! number is at least its mean.
 
 use std::time::Duration;
 
@@ -20,36 +20,37 @@ use super::header::RunHeader;
 /// The chance that more of a Poisson process's arrivals fall within a window than the bound says.
 const EXCESS_CHANCE: f64 = 1e-12;
 
-/// Workers hand over what they recorded at most so much before or after the end of an interval.
+/// Workers end an interval at most this much before or after its nominal end.
 const INTERVAL_SKEW: Duration = Duration::from_millis(100);
 
-/// Times in histograms are within this share of what was recorded.
+/// Relative precision of times in histograms.
 const RECORDED_PRECISION: f64 = 1e-3;
 
-/// Windows that are tried are longer than the one before by this factor.
+/// Factor between the lengths of the windows that are tried.
 const WINDOW_FACTOR: f64 = 1.05;
 
-/// What of an open loop's load was sent, and when.
+/// How much of an open loop's load was sent, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct DeliverySummary {
     /// Calls that were due.
     pub asked: u64,
-    /// Those of them that were sent, or failed for want of a connection.
+    /// Calls among them that were sent, or failed because no connection was available.
     pub sent: u64,
     /// `sent / asked`.
     pub sent_share: f64,
-    /// Between what the Kolmogorov distance of asked and sent arrivals lies: the greatest share of all calls that were
-    /// due and not sent at one time (0–1).
+    /// Lower and upper bound of the Kolmogorov distance of scheduled and sent arrivals: the greatest share of all
+    /// calls that were due and not sent at the same time (0–1).
     pub distance: [f64; 2],
-    /// The same with calls that the generator had not noticed in the place of those that it had not sent: its own part.
+    /// The same for calls that the generator had not yet noticed, in place of those that it had not sent: its own
+    /// part.
     pub generator_distance: [f64; 2],
-    /// The 99th percentile of how late calls were sent.
+    /// The 99th percentile of the lateness of sent calls.
     pub lateness_p99_us: Option<f64>,
-    /// How late the latest was.
+    /// The greatest lateness.
     pub lateness_max_us: f64,
 }
 
-/// The arrivals that a plan asks for.
+/// The arrivals that a plan schedules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AskedArrivals {
     /// The highest rate of the schedule.
@@ -59,8 +60,8 @@ pub(super) struct AskedArrivals {
 }
 
 impl AskedArrivals {
-    /// Those of the stages of `header` that are `wanted`; `None` where the plan does not say when calls are due: in
-    /// closed loops, in runs of other tools, and where what arrives are users who make several calls.
+    /// Returns the arrivals of the stages of `header` that are `wanted`; `None` where the plan does not schedule
+    /// calls: in closed loops, in runs of other tools, and where arrivals are users who make several calls each.
     pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<AskedArrivals> {
         let are_calls = header.cold || header.connections.is_some();
         if !header.is_open() || !are_calls {
@@ -80,10 +81,10 @@ impl AskedArrivals {
         })
     }
 
-    /// How many of `all` arrivals fall within a window of `ns` at most.
+    /// Returns an upper bound of how many of `all` arrivals fall within a window of `ns`.
     fn within(&self, ns: u64, all: u64) -> f64 {
         let expected = self.peak_per_s * ns as f64 / 1e9;
-        // Arrivals of a stage may follow its predecessor's sooner than each other.
+        // The first arrival of a stage may follow the previous stage's last one without a gap.
         let begun = self.stages as f64;
         if self.is_poisson {
             most_of_poisson(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
@@ -93,7 +94,7 @@ impl AskedArrivals {
     }
 }
 
-/// A number that a Poisson variable of this mean exceeds with at most this chance, by Chernoff's bound.
+/// Returns a number that a Poisson variable of this mean exceeds with at most this probability (Chernoff's bound).
 fn most_of_poisson(mean: f64, chance: f64) -> f64 {
     if mean <= 0.0 {
         return 0.0;
@@ -114,7 +115,8 @@ fn most_of_poisson(mean: f64, chance: f64) -> f64 {
     high.ceil()
 }
 
-/// How many calls were unnoticed at some time of an interval in which calls were noticed so late: at least their mean.
+/// Returns a lower bound of how many calls were unnoticed at the same time in an interval with these pacing times:
+/// their mean.
 pub(super) fn mean_unnoticed(pacing: &Times, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
     pacing.each_bucket(|ns, n| {
@@ -125,8 +127,8 @@ pub(super) fn mean_unnoticed(pacing: &Times, length: Duration) -> f64 {
     sum_ns * (1.0 - RECORDED_PRECISION) / span.as_nanos() as f64
 }
 
-/// How many calls were due and not sent at one time at most, of which so many were later than so long, and `unsent`
-/// were never sent.
+/// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were and that
+/// `unsent` were never sent.
 fn most_at_once(late: &Tail, unsent: u64, arrivals: &AskedArrivals, due: u64) -> f64 {
     let mut least = late.len() as f64;
     let mut tried = 0.0;
@@ -140,14 +142,14 @@ fn most_at_once(late: &Tail, unsent: u64, arrivals: &AskedArrivals, due: u64) ->
     least + unsent as f64
 }
 
-/// Calls of `record` that were given up before they were sent because the generator came to them too late.
+/// Returns the calls of `record` that were abandoned unsent because the generator noticed them too late.
 pub(super) fn given_up_late(record: &StageRecord) -> u64 {
-    // Those of the others that were not sent waited for the target until the run ended.
+    // The other unsent calls waited for the target until the run ended.
     let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
     record.not_started.saturating_sub(ended)
 }
 
-/// Both as shares of `all`, rounded outward.
+/// Returns both bounds as shares of `all`, rounded outward.
 fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
     const STEPS: f64 = 1e6;
     let share = |n: f64| (n / all as f64).clamp(0.0, 1.0) * STEPS;
@@ -156,8 +158,8 @@ fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
 }
 
 impl DeliverySummary {
-    /// What was sent of `arrivals`. `unnoticed`: calls that the generator had surely not noticed at one time; `lasted`:
-    /// how long calls were sent. `None` where none was due.
+    /// Compares the sent calls with `arrivals`. `unnoticed`: calls that the generator certainly had not noticed at one
+    /// time; `lasted`: how long calls were sent. `None` where none was due.
     pub(super) fn of(
         record: &StageRecord,
         arrivals: &AskedArrivals,
@@ -193,7 +195,7 @@ impl DeliverySummary {
         })
     }
 
-    /// Between what the load's fidelity lies: 1 less the [distance](DeliverySummary::distance).
+    /// Returns the bounds of the load's fidelity: 1 minus the [distance](DeliverySummary::distance).
     pub fn fidelity(&self) -> [f64; 2] {
         let [low, high] = self.distance;
         [1.0 - high, 1.0 - low]
@@ -214,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Calls that are noticed and sent so many milliseconds after they were due.
+    /// A record of calls that are noticed and sent late by these nanoseconds.
     fn sent_late(late_ns: impl IntoIterator<Item = u64>) -> StageRecord {
         let mut record = StageRecord::default();
         for ns in late_ns {
@@ -233,13 +235,13 @@ mod tests {
 
     #[test]
     fn pause_distance_is_bounded_from_both_sides() {
-        // 1,000/s for 2 s, of which the generator stands still for 500 ms: 500 of 2,000 calls wait at its end.
+        // 1,000/s for 2 s, with a generator pause of 500 ms: 500 of 2,000 calls are waiting at its end.
         let pause = (0..500).map(|i| (500 - i) * MS);
         let record = sent_late(pause.chain((0..1_500).map(|_| 1_000)));
         let found = delivery(&record, constant(1_000.0), 2);
         let [low, high] = found.distance;
         assert!((0.25..0.252).contains(&high), "{high}");
-        // Their lateness, 125 s in all, over 2.7 s: 46 of them at least.
+        // The sum of their lateness is 125 s, over 2.7 s: a mean of 46 calls.
         assert!(low > 0.02 && low < 0.25, "{low}");
         assert_eq!((found.asked, found.sent), (2_000, 2_000));
         assert!(found.lateness_p99_us.unwrap() > 450e3);
@@ -251,7 +253,7 @@ mod tests {
         let found = delivery(&sent_late((0..10_000).map(|_| 20_000)), constant(1e3), 10);
         assert!(found.distance[1] <= 1e-4, "{:?}", found.distance);
         assert!(found.fidelity()[0] >= 0.9999);
-        // A few late calls are not many at once, whenever they were.
+        // A few late calls never wait at the same time, whenever they occur.
         let few = (0..10_000).map(|i| if i % 1_000 == 0 { 900 * MS } else { 20_000 });
         let found = delivery(&sent_late(few), constant(1e3), 10);
         assert!(found.distance[1] <= 1.2e-3, "{:?}", found.distance);
@@ -265,7 +267,7 @@ mod tests {
         assert_eq!((found.sent, found.sent_share), (900, 0.9));
         assert!(found.distance[0] >= 0.1 && found.distance[1] < 0.102);
         assert_eq!(found.generator_distance, found.distance);
-        // Those that waited for the target when the run ended are not the generator's.
+        // Calls that were waiting for the target when the run ended are not the generator's fault.
         record.cut_off.record_n(MS, 100);
         let found = delivery(&record, constant(1e3), 1);
         assert!(found.distance[0] >= 0.1 && found.generator_distance[1] < 0.002);
@@ -282,7 +284,7 @@ mod tests {
         assert!((1.006e6..1.009e6).contains(&large), "{large}");
     }
 
-    /// Loads of which each call is late by chance, the pauses of whose generator are drawn, too.
+    /// Loads with random lateness of each call and random pauses of the generator.
     #[test]
     fn distance_interval_holds_true_distance() {
         let mut state = 7_u64;

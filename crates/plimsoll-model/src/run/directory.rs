@@ -1,4 +1,4 @@
-//! Reads a run directory: finished, killed, or cut short.
+//! Reads the directory of a run that finished, was killed, or was cut short.
 
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,37 +15,38 @@ use super::{
     CountSum, IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, Totals, file,
 };
 
-/// Bytes of a line of `intervals.jsonl`. A second of many stages, addresses and turns has less than a tenth.
+/// Maximum bytes of a line of `intervals.jsonl`. Even a second of many stages, addresses and batches has less than a
+/// tenth.
 const MAX_INTERVAL: usize = 16 << 20;
 
-/// Bytes of a line of `requests.jsonl.zst`, of which a call takes 200.
+/// Maximum bytes of a line of `requests.jsonl.zst`; a call takes about 200.
 const MAX_REQUEST: usize = 1 << 20;
 
-/// Stages are numbered by a byte.
+/// Stages are numbered by one byte.
 const MAX_STAGES: usize = 256;
 
-/// A run that has ended, in whatever way, with its figures.
+/// A run that has ended in any state, with its figures.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The directory that it was read from, or written to.
     pub dir: PathBuf,
-    /// How it ended.
+    /// The state in which it ended.
     pub state: State,
-    /// Why it is not complete; a sentence.
+    /// Why the run is not complete, a sentence.
     pub reason: Option<String>,
-    /// `plan.toml`.
+    /// The text of `plan.toml`.
     pub plan: String,
     /// What was known before the first call.
     pub header: RunHeader,
-    /// Its figures.
+    /// The figures of the run.
     pub summary: Summary,
-    /// `requests.jsonl.zst` is there.
+    /// Whether `requests.jsonl.zst` exists.
     pub has_requests: bool,
     pub(super) totals: Totals,
 }
 
 impl Run {
-    /// What the plan's call section has for `key`, whichever protocol it is of.
+    /// Returns the value of `key` in the plan's call section, of any protocol.
     pub fn call_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let plan: Table = self.plan.parse().ok()?;
         let mut sections = plan.get("call")?.as_table()?.values();
@@ -53,8 +54,7 @@ impl Run {
         value.clone().try_into().ok()
     }
 
-    /// Read the run directory `dir`. A run that was killed, or whose last line is cut,
-    /// is [`State::Partial`].
+    /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`State::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file::RUN);
         let text = match input::entry_to_string(&path, document::MAX_BYTES) {
@@ -100,7 +100,7 @@ impl Run {
         })
     }
 
-    /// The document that `run.json` holds, with the state as it was found.
+    /// Returns the content of `run.json`, with the state that was determined when reading.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(Document {
             state: self.state,
@@ -111,33 +111,33 @@ impl Run {
         .expect("the document's keys are strings and its numbers finite")
     }
 
-    /// The measured stages' records merged.
+    /// Returns the merged record of the stages that are not warm-up.
     pub fn measured(&self) -> StageRecord {
         self.totals.measured(&self.header)
     }
 
-    /// Each stage's figures, with the record that they are made from; warm-up included.
+    /// Returns each stage's figures with the record that they are computed from; warm-up included.
     pub fn stages(&self) -> impl Iterator<Item = (&StageSummary, &StageRecord)> {
         self.summary.stages.iter().zip(self.totals.stages())
     }
 
-    /// The intervals, one by one, in order.
+    /// Reads all intervals, in order.
     pub fn intervals(&self) -> Result<Vec<IntervalRecord>, RunError> {
         let mut intervals = Vec::new();
         self.each_interval(|i| intervals.push(i))?;
         Ok(intervals)
     }
 
-    /// Calls `f` with every interval, in order, without keeping them.
+    /// Calls `f` with every interval in order, without keeping them in memory.
     pub fn each_interval(&self, f: impl FnMut(IntervalRecord)) -> Result<(), RunError> {
         each_interval(&self.dir, f).map(|_whole| ())
     }
 
-    /// Call `f` with the record of every call, in the order in which they ended. What a
-    /// killed run left is read up to where it is cut, and no further than its intervals count.
+    /// Calls `f` with the record of every call, in the order in which calls ended. The file of a killed run is read up
+    /// to where it is truncated, and no further than its intervals count.
     ///
     /// # Errors
-    /// When the run kept no calls, or they can't be read; and what `f` returns.
+    /// When the run recorded no calls or they can't be read, and the errors that `f` returns.
     pub fn each_request(
         &self,
         f: impl FnMut(&RequestRecord) -> Result<(), RunError>,
@@ -145,10 +145,10 @@ impl Run {
         self.try_each_request(f)
     }
 
-    /// The same with errors of another kind.
+    /// Like [`Run::each_request`], with a callback that can fail.
     ///
     /// # Errors
-    /// As [`Run::each_request`].
+    /// As [`Run::each_request`], and the errors of the callback.
     pub fn try_each_request<E: From<RunError>>(
         &self,
         mut f: impl FnMut(&RequestRecord) -> Result<(), E>,
@@ -163,7 +163,7 @@ impl Run {
         let mut reader = BufReader::new(decoder);
         let mut line = Vec::new();
         let cut_off_is_the_end = self.state == State::Partial;
-        // What a killed run wrote last of all may be calls that no interval counts.
+        // The last records of a killed run may be of calls that no interval counts.
         let check = &self.summary.count_check;
         let counted = if cut_off_is_the_end {
             check.ok + check.errors + check.cut_off
@@ -188,7 +188,7 @@ impl Run {
     }
 }
 
-/// Reads `plan.toml` in `dir`, which is a run's, a ladder's or a search's.
+/// Reads `plan.toml` in the directory of a run, ladder or search.
 ///
 /// # Errors
 /// When there is none, or it can't be read.
@@ -197,7 +197,7 @@ pub fn read_plan(dir: &Path) -> Result<String, RunError> {
     input::entry_to_string(&path, document::MAX_BYTES).map_err(RunError::io(&path, "reading it"))
 }
 
-/// Read `intervals.jsonl` line by line. False: its last line is cut off and was left out.
+/// Reads `intervals.jsonl` line by line. Returns false if its last line is truncated and was left out.
 fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, RunError> {
     let path = dir.join(file::INTERVALS);
     let opened = input::open_entry(&path).map_err(RunError::io(&path, "opening it"))?;
@@ -223,7 +223,7 @@ fn text(line: &[u8]) -> Result<&str, String> {
     std::str::from_utf8(line).map_err(|e| e.to_string())
 }
 
-/// An error of a line that can't be read: its own, or the file's.
+/// Creates the error of a line that can't be read: an invalid line, or an error of the file.
 fn unreadable(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => RunError::line(path, number)(error.to_string()),

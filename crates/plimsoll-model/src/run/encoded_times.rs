@@ -1,5 +1,5 @@
-//! Times as text: an HdrHistogram in its format V2, compressed, in base64. Who wrote it is not known, so what a
-//! line of them may take is bounded, and nothing is believed that it says of itself.
+//! Times as text: an HdrHistogram in format V2, compressed, in base64. The text may come from an untrusted source, so
+//! memory is bounded, and no field of it is trusted.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -9,20 +9,20 @@ use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 
 use crate::record::Times;
 
-/// The most that a number of a line may be. Every reader of JSON has it exact.
+/// The largest count in a line. Every JSON reader represents it exactly.
 pub(super) const MAX_COUNT: u64 = 1 << 53;
 
-/// Bytes of all histograms of a line, decompressed. One of ours rarely has more than 20,000.
+/// Maximum bytes of all histograms of a line, decompressed. This program's own rarely exceed 20,000.
 const MAX_BYTES: usize = 8 << 20;
 
-/// First bytes of a histogram, compressed and not.
+/// First bytes of a compressed histogram; the next: of an uncompressed one.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
 const PLAIN_COOKIE: u32 = 0x1c84_9313;
 
 /// Bytes before the counts.
 const HEADER_LENGTH: usize = 40;
 
-/// Text for `histogram`.
+/// Encodes `histogram` as text.
 pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSerializer) -> String {
     let mut bytes = Vec::new();
     serializer
@@ -34,9 +34,9 @@ pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSeria
 /// Reads the histograms of one line.
 pub(super) struct TimesReader {
     inflate: Decompress,
-    /// The histogram, decompressed.
+    /// The decompressed histogram.
     plain: Vec<u8>,
-    /// Bytes that the line's histograms may have yet.
+    /// Bytes that the remaining histograms of the line may take.
     left: usize,
 }
 
@@ -49,7 +49,7 @@ impl TimesReader {
         }
     }
 
-    /// The times that `text` stands for, whatever bounds their histogram has.
+    /// Decodes the times in `text`, whatever the bounds of their histogram.
     pub(super) fn decode(&mut self, text: &str) -> Result<Times, String> {
         let bytes = BASE64
             .decode(text)
@@ -76,7 +76,7 @@ impl TimesReader {
         counts(&self.plain).map_err(|e| wrong(&e))
     }
 
-    /// Makes `plain` what `compressed` stands for.
+    /// Decompresses `compressed` into `plain`.
     fn inflate(&mut self, compressed: &[u8]) -> Result<(), String> {
         self.inflate.reset(true);
         self.plain.clear();
@@ -111,11 +111,11 @@ fn too_large() -> String {
     )
 }
 
-/// How a histogram numbers its buckets.
+/// The bucket layout of a histogram.
 struct Layout {
-    /// Bits that the lowest value does not need.
+    /// Low-order bits below the histogram's unit.
     unit_bits: u32,
-    /// Half of the buckets that have one width.
+    /// Half of the number of buckets of equal width.
     half: u64,
 }
 
@@ -128,7 +128,7 @@ impl Layout {
         })
     }
 
-    /// The highest value that is counted at `index`.
+    /// Returns the highest value that is counted at `index`.
     fn value(&self, index: u64) -> Option<u64> {
         let row = index / self.half;
         let column = index % self.half;
@@ -140,12 +140,12 @@ impl Layout {
         let next = (column + 1)
             .checked_shl(shift)
             .filter(|next| next >> shift == column + 1);
-        // The last bucket of all ends where numbers do.
+        // The last bucket ends at the largest integer.
         next.map(|next| next - 1)
     }
 }
 
-/// The counts of a histogram that is not compressed.
+/// Reads the counts of an uncompressed histogram.
 fn counts(bytes: &[u8]) -> Result<Times, String> {
     let head: &[u8; HEADER_LENGTH] = bytes.first_chunk().ok_or("cut off")?;
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
@@ -168,7 +168,7 @@ fn counts(bytes: &[u8]) -> Result<Times, String> {
     let mut found = Vec::new();
     while !rest.is_empty() {
         let number = number(&mut rest).ok_or("cut off")?;
-        // Negative numbers stand for so many buckets without a count.
+        // A negative number stands for a run of empty buckets.
         let passed = match u64::try_from(number) {
             Err(_) => number.unsigned_abs(),
             Ok(0) => 1,
@@ -187,8 +187,8 @@ fn counts(bytes: &[u8]) -> Result<Times, String> {
     Ok(found.into_iter().collect())
 }
 
-/// The next number: seven bits a byte, the lowest first, at most nine bytes, of which the ninth has eight; its
-/// lowest bit is the sign.
+/// Reads the next number (ZigZag LEB128): seven bits a byte, the lowest first, at most nine bytes, the ninth with
+/// eight; the lowest bit is the sign.
 fn number(bytes: &mut &[u8]) -> Option<i64> {
     let mut zigzag = 0_u64;
     for i in 0..9 {
@@ -216,7 +216,7 @@ mod tests {
         TimesReader::new().decode(text)
     }
 
-    /// A histogram with these bounds, and times from its lowest value to its highest.
+    /// A histogram with these bounds that contains times from its lowest to its highest value.
     fn histogram(lowest: u64, highest: u64, digits: u8) -> Histogram<u64> {
         let mut histogram = Histogram::new_with_bounds(lowest, highest, digits).unwrap();
         let mut value = 0;
@@ -293,7 +293,7 @@ mod tests {
         bytes.extend(packed.finish().unwrap());
         assert!(bytes.len() < 20_000);
         assert!(decode(&BASE64.encode(bytes)).unwrap_err().contains("MiB"));
-        // Many small ones are no way around it.
+        // Many small histograms don't circumvent the limit.
         let one = encode(
             &histogram(1, 60_000_000, 5),
             &mut V2DeflateSerializer::new(),

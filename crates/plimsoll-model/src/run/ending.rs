@@ -7,7 +7,7 @@ use super::{Run, RunError, State};
 pub struct Ending {
     /// The state to write.
     pub state: State,
-    /// Why, where the state is not [`State::Complete`].
+    /// The reason, if the state is not [`State::Complete`].
     pub reason: Option<String>,
 }
 
@@ -20,7 +20,7 @@ impl Ending {
         }
     }
 
-    /// Describes a run that was ended before, with everything written.
+    /// Describes a run that was stopped early, with everything written.
     pub fn aborted(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Aborted,
@@ -28,7 +28,7 @@ impl Ending {
         }
     }
 
-    /// Describes a run of which something is missing.
+    /// Describes a run of which some data is missing.
     pub fn partial(reason: impl Into<String>) -> Ending {
         Ending {
             state: State::Partial,
@@ -37,10 +37,10 @@ impl Ending {
     }
 }
 
-/// A run that has ended and whose `run.json` could not be written.
+/// A run that has ended but whose `run.json` could not be written.
 #[derive(Debug)]
 pub struct Unsaved {
-    /// Its figures are whole.
+    /// The run, with complete figures.
     pub run: Box<Run>,
     /// Why `run.json` could not be written.
     pub error: RunError,

@@ -1,6 +1,6 @@
 //! What is known of a run before its first call: plan, tool and machine.
 //!
-//! It is written when the run begins and stands at the head of `run.json`.
+//! The header is written when the run begins and is the first part of `run.json`.
 
 use std::fs;
 use std::num::NonZero;
@@ -23,48 +23,48 @@ pub enum Source {
     /// Measured by this tool.
     #[default]
     Measured,
-    /// Read from a file that another tool, or an export, wrote.
+    /// Read from a file that another tool or an export wrote.
     Imported,
 }
 
-/// The link's security.
+/// The security of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Security {
     /// No TLS.
     Plaintext,
-    /// The server shows a certificate.
+    /// TLS with a server certificate.
     Tls,
-    /// Both ends do.
+    /// TLS with certificates of both ends.
     MutualTls,
 }
 
-/// Who decides when a call starts, as the report names it.
+/// The arrival model, as reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Loop {
-    /// The schedule, whatever the target does.
+    /// The schedule starts calls, whatever the target does.
     Open,
-    /// Each client, when its last call ended.
+    /// Each client starts a call when its previous one ended.
     Closed,
 }
 
-/// The head of `run.json`. `None`: not known, or doesn't apply.
+/// The header of `run.json`. `None`: not known, or not applicable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunHeader {
     /// The version of the run format.
     pub schema_version: u32,
-    /// Measured, or imported.
+    /// The origin of the figures.
     pub source: Source,
     /// The plan's name.
     pub name: String,
     /// The URL as typed.
     pub target: Option<String>,
-    /// The protocol, as the plan's call section is named.
+    /// The protocol, by the name of the plan's call section.
     pub protocol: Option<String>,
     /// What is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
-    /// The protocol's version, where calls can be made over several. Left out for others.
+    /// The protocol's version, where there are several; left out otherwise.
     #[serde(
         rename = "http_version",
         default,
@@ -73,43 +73,42 @@ pub struct RunHeader {
     pub version: Option<String>,
     /// The planned security of connections.
     pub security: Option<Security>,
-    /// What the TLS handshakes agreed on.
+    /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
-    /// Any server certificate was taken. Left out where they were checked.
+    /// Whether any server certificate was accepted; left out where certificates were verified.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// Who decides when a call starts.
+    /// The arrival model.
     #[serde(rename = "loop")]
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
-    /// The part of its schedule's arrivals that is this load's, where it shares the schedule with others (0–1).
+    /// The share of the schedule's arrivals that belong to this load, where several loads share it (0–1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_share: Option<f64>,
-    /// Closed loop only.
+    /// The number of clients; closed loop only.
     pub clients: Option<u32>,
-    /// Planned; `None` for cold runs.
+    /// The planned connections; `None` for runs with a new connection for every call.
     pub connections: Option<u32>,
-    /// Calls that each of them carries at once. Left out where the peer says how many.
+    /// Calls that each connection carries at once; left out where the peer determines it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<u32>,
-    /// A new connection for every call.
+    /// Whether every call uses a new connection.
     pub cold: bool,
-    /// Calls after which a connection was replaced, as the plan wants it. Left out where
-    /// they are kept.
+    /// Planned number of calls after which a connection is replaced; left out where connections are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_per_connection: Option<u32>,
-    /// Time after which a connection was replaced, µs. Left out where they are kept.
+    /// Planned age at which a connection is replaced, µs; left out where connections are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection_lifetime_us: Option<u64>,
-    /// Calls that were due within so long left together, µs. Left out where each left when it was due.
+    /// Interval of bundled sends, µs; left out where each call is sent when it is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tick_us: Option<u64>,
-    /// The part of new connections that was to make a full handshake, where others resume
-    /// sessions (0–1). Left out where no mix was asked for.
+    /// Planned share of new connections with a full handshake, where the others resume sessions (0–1); left out where
+    /// no mix is planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_share: Option<f64>,
-    /// TLS sessions are resumed from tickets. Left out where they are not.
+    /// Whether TLS sessions are resumed from tickets; left out where they are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
     /// Stop after this many calls, not counting the warm-up's.
@@ -118,27 +117,26 @@ pub struct RunHeader {
     pub seed: Option<u64>,
     /// The plan's [`plan_hash`].
     pub plan_hash: Option<String>,
-    /// The version of the Plimsoll that measured or imported.
+    /// The version of Plimsoll that measured or imported the run.
     pub tool_version: String,
-    /// Measured: the first arrival. Imported: when that was done.
+    /// Measured runs: the time of the first arrival. Imported runs: the time of the import.
     pub started_at: Timestamp,
     /// The machine that made the load.
     pub machine: Option<Machine>,
-    /// Processes that shared the load. Left out where it was one.
+    /// Processes that shared the load; left out for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u32>,
-    /// Those that shared the load on several machines, each by itself. Left out where there were
-    /// none.
+    /// The shards of a load on several machines; left out where there were none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<ShardFigures>,
-    /// What was decided for this run without being asked for, in sentences.
+    /// Settings that were chosen automatically for this run, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// What each connection that came up before the load took of the client's heap, bytes. Left out
-    /// where there were fewer than a hundred, or where they were made by more than one thread.
+    /// Bytes of the client's heap for each connection made before the load; left out for fewer than a hundred
+    /// connections, or where several threads made them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heap_bytes_per_connection: Option<f64>,
-    /// CPU that the live view took of the client, µs; left out where there was none.
+    /// CPU time of the live view, µs; left out where there was none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live_view_cpu_us: Option<u64>,
     /// Process ids of the watched server; left out where none was watched.
@@ -151,26 +149,26 @@ pub struct RunHeader {
 /// A stage as planned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedStage {
-    /// Unique in the plan.
+    /// The stage's name, unique in the plan.
     pub name: String,
-    /// Left out of the totals.
+    /// Whether the stage is warm-up and left out of the totals.
     pub warmup: bool,
-    /// `None`: until the plan's calls are made.
+    /// The planned length; `None`: the stage lasts until the plan's calls are made.
     pub duration_us: Option<u64>,
-    /// Open loop only.
+    /// The rate at the stage's start; open loop only.
     pub rate_from_per_s: Option<f64>,
-    /// The same at its end.
+    /// The rate at the stage's end.
     pub rate_to_per_s: Option<f64>,
 }
 
 impl PlannedStage {
-    /// `None`: until the plan's calls are made.
+    /// Returns the planned length; `None`: the stage lasts until the plan's calls are made.
     pub fn duration(&self) -> Option<Duration> {
         self.duration_us.map(Duration::from_micros)
     }
 }
 
-/// Facts of the machine that made the load. Its name is left out.
+/// Facts about the machine that made the load. Its host name is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The kernel's release, as uname(1) has it.
@@ -179,16 +177,16 @@ pub struct Machine {
     pub cpu_model: Option<String>,
     /// Cores that this process may use.
     pub cores: Option<u32>,
-    /// The machine's whole memory, bytes.
+    /// The machine's total memory, bytes.
     pub memory_bytes: Option<u64>,
     /// The frequency governor of the first core.
     pub governor: Option<String>,
-    /// The default for new connections.
+    /// The default congestion control of new TCP connections.
     pub tcp_congestion_control: Option<String>,
 }
 
 impl Machine {
-    /// Read the facts of this machine; what can't be read is `None`.
+    /// Reads the facts about this machine; those that can't be read are `None`.
     pub fn read() -> Machine {
         let line = |path: &str| {
             let text = fs::read_to_string(path).ok()?;
@@ -215,17 +213,17 @@ impl Machine {
     }
 }
 
-/// What all runs of a ladder or of a search have in common.
+/// Conditions that all runs of a ladder or search have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Conditions {
-    /// `None`: the runs differ in it.
+    /// The arrival model; `None`: the runs differ in it.
     #[serde(rename = "loop")]
     pub load_loop: Option<Loop>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
-    /// Closed loop only.
+    /// The number of clients; closed loop only.
     pub clients: Option<u32>,
-    /// That made the load.
+    /// The machine that made the load.
     pub machine: Machine,
 }
 
@@ -248,7 +246,7 @@ impl Conditions {
     }
 }
 
-/// The loop; how its arrivals are spaced where it is open, its clients where it is closed.
+/// Returns the arrival model, the spacing of an open loop, and the clients of a closed loop.
 fn issuing(arrivals: Arrivals) -> (Loop, Option<&'static str>, Option<u32>) {
     match arrivals {
         Arrivals::Open(spacing) => (Loop::Open, Some(spacing.name()), None),
@@ -257,7 +255,7 @@ fn issuing(arrivals: Arrivals) -> (Loop, Option<&'static str>, Option<u32>) {
 }
 
 impl RunHeader {
-    /// The header of a run of which nothing else is known.
+    /// Creates the header of a run of which nothing else is known.
     pub fn new(source: Source, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             schema_version: SCHEMA_VERSION,
@@ -269,7 +267,7 @@ impl RunHeader {
         }
     }
 
-    /// The header of a run that is made from a file; what no file contains is left open.
+    /// Creates the header of an imported run; what files don't contain is left out.
     pub fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             planned_stages: vec![PlannedStage {
@@ -280,7 +278,7 @@ impl RunHeader {
         }
     }
 
-    /// The header of a run of `plan`, whose text in the run directory is `plan_toml`.
+    /// Creates the header of a run of `plan`, whose text in the run directory is `plan_toml`.
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = plan.call.names();
         let security = match &plan.tls {
@@ -289,7 +287,7 @@ impl RunHeader {
             Some(_) => Security::Tls,
         };
         let (load_loop, arrivals, clients) = issuing(plan.load.arrivals);
-        // Of a schedule that several loads share, some arrivals are others'.
+        // Where several loads share a schedule, some of its arrivals belong to others.
         let own = plan.load.turns.map_or(1.0, |turns| {
             f64::from(turns.share) / f64::from(turns.of.max(1))
         });
@@ -311,7 +309,7 @@ impl RunHeader {
             arrivals: arrivals.map(str::to_owned),
             schedule_share: (own < 1.0 && load_loop == Loop::Open).then_some(own),
             clients,
-            // Users that arrive bring their own, as many as there are.
+            // Each arriving user brings its own connection.
             connections: (!cold && !arriving).then_some(plan.load.connections),
             calls_at_once: plan.call.calls_at_once(plan.tls.as_ref()).filter(|_| !cold),
             cold,
@@ -344,18 +342,18 @@ impl RunHeader {
         }
     }
 
-    /// Calls that were due within so long left together; zero: each when it was due.
+    /// Returns the interval of bundled sends; zero: each call is sent when it is due.
     pub fn tick(&self) -> Duration {
         Duration::from_micros(self.tick_us.unwrap_or(0))
     }
 
-    /// How long the load is warmed up for.
+    /// Returns the total length of the warm-up.
     pub fn warmup(&self) -> Duration {
         let stages = self.planned_stages.iter().filter(|stage| stage.warmup);
         stages.filter_map(PlannedStage::duration).sum()
     }
 
-    /// Calls are due whatever the target does.
+    /// Returns whether the load is an open loop.
     pub fn is_open(&self) -> bool {
         self.load_loop == Some(Loop::Open)
     }
@@ -382,14 +380,14 @@ impl RunHeader {
         })
     }
 
-    /// Nothing is planned to happen in the stage.
+    /// Returns whether no call is planned in the stage.
     pub fn is_silent(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))
             .is_some_and(|s| s.rate_from_per_s == Some(0.0) && s.rate_to_per_s == Some(0.0))
     }
 
-    /// The stage is left out of the totals.
+    /// Returns whether the stage is left out of the totals.
     pub fn is_warmup(&self, stage: u8) -> bool {
         self.planned_stages
             .get(usize::from(stage))
@@ -397,8 +395,8 @@ impl RunHeader {
     }
 }
 
-/// The plan's identity: FNV-1a (64 bit) of its resolved text. It distinguishes plans that
-/// differ by accident; nothing is defended by it.
+/// Returns the plan's identity: FNV-1a (64 bit) of its resolved text. It detects accidental differences and is not a
+/// protection against tampering.
 pub fn plan_hash(plan_toml: &str) -> String {
     let hash = plan_toml
         .bytes()
@@ -408,7 +406,7 @@ pub fn plan_hash(plan_toml: &str) -> String {
     format!("fnv1a64:{hash:016x}")
 }
 
-/// Whole microseconds.
+/// Converts a duration to whole microseconds.
 fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,7 +1,6 @@
-//! Whether a run's figures describe the target, or the generator and its machine.
+//! Determines whether a run's figures describe the target, or the generator and its machine.
 //!
-//! A pure function of what was recorded, so the verdict of a run that is read is the
-//! verdict of the run that was made.
+//! It is a pure function of the records, so reading a run gives the same result as making it.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,63 +22,63 @@ mod waits;
 pub use observed::Observed;
 pub use waits::ConnectionsNeeded;
 
-/// Intervals are one second.
+/// The nominal length of an interval.
 pub const INTERVAL_LENGTH: Duration = Duration::from_secs(1);
 
-/// The least that counts as a whole interval: workers end theirs at most a little early or late.
+/// Minimum length of a complete interval: workers may end theirs slightly early or late.
 pub const WHOLE_INTERVAL: Duration = INTERVAL_LENGTH.saturating_sub(Duration::from_millis(100));
 
-/// A worker that used more of a core than this over an interval had no time to spare.
+/// A worker that used more than this share of a core in an interval counts as fully busy.
 pub const BUSY_RATIO: f64 = 0.95;
 
 /// The kinds of problems that a run can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
-    /// The loop noticed arrivals so late that times are known only between two numbers.
+    /// The event loop noticed arrivals so late that times are known only as intervals.
     PacingLate,
-    /// Arrivals were sent too far from the plan, or not at all.
+    /// Arrivals deviated too much from the plan, or were never sent.
     LoadNotDelivered,
     /// A worker used a whole core.
     WorkerBusy,
-    /// One of the shards was at its limit.
+    /// A shard was limited by its own resources.
     ShardLimited,
-    /// Descriptors ran out.
+    /// File descriptors ran out.
     NoDescriptors,
-    /// Ports ran out.
+    /// Local ports ran out.
     NoPorts,
-    /// Memory, an address or the permission for a connection is missing.
+    /// Memory, an address or the permission for a socket is missing.
     NoSocket,
-    /// The machine stood still for a while.
+    /// The machine was stalled for a while.
     MachineStalled,
-    /// Nobody answered for a while.
+    /// The target did not respond for a while.
     TargetGone,
-    /// Calls waited for a connection that would take them.
+    /// Calls waited for an available connection.
     WaitedForConnection,
-    /// The plan has fewer connections than its rate needs: what calls waited for is the client's own.
+    /// The plan has fewer connections than its rate needs: the wait is the client's own.
     TooFewConnections,
     /// Calls that were due were never sent.
     NotStarted,
-    /// Calls that failed took longer than the times of those that didn't let one think.
+    /// Failed calls took much longer than the times of successful ones suggest.
     SlowFailures,
-    /// Connections that the plan wants never came up.
+    /// Planned connections were never established.
     ConnectionsMissing,
-    /// Connections came up and ended without carrying a call.
+    /// Connections were established and ended without carrying a call.
     ConnectionsUnused,
-    /// Full handshakes in a run that was to resume sessions.
+    /// Handshakes were full in a run that was to resume sessions.
     NotResumed,
-    /// Connections that were to carry many calls, and were closed after few.
+    /// Connections that were to carry many calls were closed after few.
     NotReused,
-    /// Calls waited for each other, as the plan wants it.
+    /// Calls were bundled, as the plan asks for.
     Bundled,
-    /// The server's certificate was not checked.
+    /// The server's certificate was not verified.
     ServerUnchecked,
     /// The counts don't add up.
     CountsDiffer,
 }
 
 impl ProblemKind {
-    /// The generator could not make the load that was asked for.
+    /// Returns whether the problem shows that the generator could not make the planned load.
     pub fn is_generator_limit(self) -> bool {
         matches!(
             self,
@@ -109,21 +108,22 @@ impl ProblemKind {
     }
 }
 
-/// One thing that a reader of the figures must know.
+/// A problem that a reader of the figures must know.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealthProblem {
     /// The kind of problem, for programs.
     pub kind: ProblemKind,
-    /// The figures don't describe the target.
+    /// Whether the figures don't describe the target.
     pub invalidates: bool,
-    /// A sentence for people: what was seen, and what to do.
+    /// A sentence: what was observed, and what to do.
     pub text: String,
 }
 
 impl HealthProblem {
-    /// `first`: those of `full` that were a worker's first.
+    /// Describes full handshakes in a run that resumes sessions. `first`: those of `full` that were a worker's first
+    /// connection.
     pub(super) fn not_resumed(full: u64, first: u64, resumed: u64) -> HealthProblem {
-        // Where nothing was resumed it is not known whether the server would have.
+        // If nothing was resumed, it is not known whether the server would have.
         let unavoidable = full == first && resumed > 0;
         let advice = if unavoidable {
             "the first of each worker, which can't have had a ticket; a warm-up keeps it out of the figures"
@@ -142,12 +142,11 @@ impl HealthProblem {
         }
     }
 
-    /// Full and resumed handshakes, of which the full ones were to be `share`; `None`: about as
-    /// asked.
+    /// Describes a mix of full and resumed handshakes that deviates from `share` full ones; `None`: it is about right.
     pub(super) fn not_mixed(share: f64, (full, resumed): (u64, u64)) -> Option<HealthProblem> {
         let all = (full + resumed) as f64;
         let off = (full as f64 - share * all).abs();
-        // The warm-up's end cuts the mix of each worker somewhere.
+        // The end of the warm-up cuts the mix of each worker at an arbitrary point.
         if off <= 10.0 + 0.01 * all {
             return None;
         }
@@ -159,14 +158,14 @@ impl HealthProblem {
         ))
     }
 
-    /// `made` connections carried `calls` calls for which `wanted` were planned. `None`: not
-    /// more than a target that was started again, or sends its clients elsewhere once, causes.
+    /// Describes connections that were replaced too often: `made` connections carried `calls` calls where `wanted`
+    /// connections were planned. `None`: no more than a target that restarts or redirects its clients once causes.
     pub(super) fn not_reused(wanted: u64, made: u64, calls: u64) -> Option<HealthProblem> {
         let again = made.saturating_sub(wanted);
         if again <= wanted || wanted == 0 {
             return None;
         }
-        // More calls than the p99 leaves out had to wait for a connection of their own.
+        // More calls than the p99 leaves out had to wait for a new connection.
         let often = again.saturating_mul(100) > calls;
         let consequence = if often {
             "what was measured is mostly connecting"
@@ -183,8 +182,8 @@ impl HealthProblem {
         })
     }
 
-    /// Of the `wanted` connections at most `open` were ever up at a time; `reasons`: why the
-    /// others were not, with how often.
+    /// Describes connections that are missing: of the `wanted` ones at most `open` were up at a time. `reasons`: the
+    /// failures, with their counts.
     pub(super) fn connections_missing(wanted: u64, open: u64, reasons: &Counts) -> HealthProblem {
         let why: Vec<String> = reasons
             .iter()
@@ -197,7 +196,8 @@ impl HealthProblem {
         )
     }
 
-    /// A generator that was late has not changed what connections at rest hold.
+    /// Keeps the problem from invalidating a memory measurement: a late generator doesn't change what idle connections
+    /// hold.
     pub(super) fn leaves_memory_alone(&mut self) {
         if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
@@ -207,7 +207,7 @@ impl HealthProblem {
         }
     }
 
-    /// The problems of a run that had these shards.
+    /// Returns the problems of a run with these shards.
     pub(super) fn of_shards(shards: &[ShardFigures]) -> impl Iterator<Item = HealthProblem> {
         let each = shards.iter();
         each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
@@ -229,8 +229,8 @@ impl HealthProblem {
     }
 }
 
-/// The highest percentile up to p99 that the sample supports, with its name and share; of
-/// very few values the largest. One hiccup in twenty calls must not condemn their median.
+/// Returns the highest percentile up to p99 that the sample supports, with its name and share; of very few values the
+/// largest. One hiccup in twenty calls must not condemn their median.
 fn high(times: &Times) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
@@ -239,7 +239,7 @@ fn high(times: &Times) -> Option<(&'static str, f64, u64)> {
     Some(supported.unwrap_or(("max", 1.0, h.max())))
 }
 
-/// Nanoseconds with a unit that people read.
+/// Displays nanoseconds in a readable unit.
 struct Ns(u64);
 
 impl fmt::Display for Ns {
@@ -253,9 +253,8 @@ impl fmt::Display for Ns {
     }
 }
 
-/// The problems of the generator, and what else is worth knowing, in the run of this header whose measured stages
-/// merge to `record`; `delivery`: how far its load was from the plan, where that is known. Problems that invalidate come
-/// first.
+/// Returns the problems of the generator and other notable facts of a run whose measured stages merge to `record`;
+/// `delivery`: how far its load was from the plan, where that is known. Problems that invalidate the run come first.
 pub fn health(
     record: &StageRecord,
     header: &RunHeader,
@@ -279,14 +278,14 @@ pub fn health(
     problems
 }
 
-/// A load is not delivered when more than this share of its calls was never sent.
+/// A load counts as not delivered if more than this share of its calls was never sent.
 const MAX_UNSENT_SHARE: f64 = 0.01;
 
-/// Or when a call in a hundred was sent later than by this share of the load's length, so that as large a share of all
-/// arrivals was missing at some time.
+/// It also does if one call in a hundred was late by more than this share of the load's length, so that as large a
+/// share of all arrivals was missing at some time.
 const MAX_LATE_SHARE: f64 = 0.1;
 
-/// Arrivals that the generator noticed late, and calls that left together.
+/// Describes arrivals that the generator noticed late, and calls that were bundled.
 fn late(
     record: &StageRecord,
     header: &RunHeader,
@@ -294,7 +293,7 @@ fn late(
     response_p50: Option<u64>,
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
-    // What calls waited for a tick is what the plan asks for, and no lateness.
+    // Waiting for the next tick is planned, and not lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
     if let (true, Some((name, _, pacing))) = (header.is_open(), high(&observed.pacing(record))) {
         let late = pacing.saturating_sub(bundled);
@@ -326,7 +325,7 @@ fn late(
     problems
 }
 
-/// The distance of a load from its plan as words.
+/// Formats the distance of a load from its plan.
 fn missing_at_once([low, high]: [f64; 2]) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let (low, high) = (percent(low), percent(high));
@@ -337,11 +336,11 @@ fn missing_at_once([low, high]: [f64; 2]) -> String {
     }
 }
 
-/// What helps a late generator.
+/// Advice for a late generator.
 const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a lower rate";
 
-/// How far the load was from the plan, where it was too far. `late`: a high percentile of how late calls were noticed,
-/// in nanoseconds, with its name.
+/// Describes a load that was too far from the plan. `late`: a high percentile of how late calls were noticed, in
+/// nanoseconds, with its name.
 fn undelivered(
     record: &StageRecord,
     header: &RunHeader,
@@ -371,8 +370,8 @@ fn undelivered(
     })
 }
 
-/// In a closed loop a generator at its limit lowers the rate, which is then not the target's; in an open loop it sends
-/// late, and how late is known of each call.
+/// Describes a generator at its limit. In a closed loop that lowers the rate, which then isn't the target's; in an
+/// open loop calls are late, which is known for each call.
 fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
     let busy_intervals = observed.busy_intervals();
     if busy_intervals == 0 {
@@ -394,7 +393,7 @@ fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
     })
 }
 
-/// What this machine ran out of.
+/// Describes resources of this machine that ran out.
 fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     let limits = [
         (
@@ -455,12 +454,12 @@ fn not_started(record: &StageRecord) -> Option<HealthProblem> {
     (record.not_started > 0).then(|| ProblemKind::NotStarted.noted(text))
 }
 
-/// Failures that took longer than the calls whose times are shown.
+/// Describes failures that took longer than the calls whose times are shown.
 fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
     let (name, p, ok) = high(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();
     all.merge(&record.failed);
-    // The same percentile as of the calls that ended ok: more calls support no less.
+    // The same percentile as for the successful calls: more calls support at least as much.
     let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(p));
     let text = format!(
         "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",

@@ -14,27 +14,27 @@ use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
 use super::memory::MemoryReading;
 
-/// What a process used in one interval, and had at its end; in a run's first one, the most
-/// it had at its two ends.
+/// The CPU time that a process used in an interval, and its resources at the interval's end; in a run's first
+/// interval, the larger of the values at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// User CPU time, busy waiting left out.
+    /// User CPU time without busy waiting.
     pub cpu_user_us: u64,
     /// System CPU time; `None`: another tool measured, and reports user time only.
     pub cpu_system_us: Option<u64>,
-    /// Resident memory; 0, as the next two: not known.
+    /// Resident memory; 0, as in the next two fields: not known.
     pub rss_bytes: u64,
     /// Resident memory before the first connection; in a run's first interval only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
     /// Open files and sockets.
     pub descriptors: u64,
-    /// Threads of all its processes.
+    /// Threads of all of its processes.
     pub threads: u64,
 }
 
 impl Resources {
-    /// The same with so much CPU, of which as large a part is system time.
+    /// Returns the resources with `cpu_us` of CPU time, divided into user and system time in the same ratio.
     #[must_use]
     pub fn of_cpu(self, cpu_us: u64) -> Resources {
         let system_us = self.cpu_system_us.map(|system| {
@@ -48,7 +48,7 @@ impl Resources {
         }
     }
 
-    /// User and system CPU time together, µs.
+    /// Returns user and system CPU time together, µs.
     pub fn cpu_us(&self) -> Option<u64> {
         Some(self.cpu_user_us + self.cpu_system_us?)
     }
@@ -62,39 +62,39 @@ pub struct IntervalRecord {
     /// Time from the start of the run (the first stage's first arrival).
     #[serde(rename = "start_us", with = "whole_us")]
     pub start_offset: Duration,
-    /// The length as it really was, not as it was asked for.
+    /// The actual length.
     #[serde(rename = "length_us", with = "whole_us")]
     pub length: Duration,
-    /// Calls sent and not ended, at the end of the interval.
+    /// Calls that were sent and had not ended, at the end of the interval.
     pub in_flight: u64,
-    /// Calls due and not sent, at the end of the interval.
+    /// Calls that were due and not sent, at the end of the interval.
     pub backlog: u64,
     /// Connections open at the end of the interval.
     pub connections_open: u64,
-    /// The share of a core that the busiest worker used, busy waiting left out (0–1).
+    /// The share of a core that the busiest worker used, without busy waiting (0–1).
     #[serde(serialize_with = "share")]
     pub busiest_worker_ratio: f64,
-    /// `None`: not known.
+    /// Resources of the client; `None`: not known.
     pub client: Option<Resources>,
-    /// The server process, where it is watched.
+    /// Resources of the server process, where it is watched.
     pub server: Option<Resources>,
-    /// What the machine did with the load's time; `None`: not known.
+    /// How the machine's time was used; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
     /// Readings of memory up to the interval's end, where the protocol asks for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory: Vec<MemoryReading>,
-    /// Records by stage, of the stages in which something was recorded.
+    /// Records of the stages in which something happened, with their numbers.
     #[serde(with = "stages")]
     pub stages: Vec<(u8, StageRecord)>,
     /// Texts of failures in this interval.
     pub details: Vec<Detail>,
-    /// The turns that began in this interval, where CPU clocks are read for them.
+    /// The batches that began in this interval, where CPU clocks are read for them.
     #[serde(default, alias = "turns", skip_serializing_if = "Vec::is_empty")]
     pub turns: Vec<TurnBegan>,
 }
 
-/// A time in whole microseconds.
+/// Serialises a duration as whole microseconds.
 mod whole_us {
     use super::{Deserialize, Deserializer, Duration, Serializer};
 
@@ -107,13 +107,13 @@ mod whole_us {
     }
 }
 
-/// JSON has no infinity; four digits are plenty for a share.
+/// Rounds to four digits; JSON has no infinity.
 fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     let share = Some(share).filter(|share| share.is_finite());
     to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
 }
 
-/// The stages, each an object with its number.
+/// Serialises the stages, each as an object with its number.
 mod stages {
     use super::{Deserialize, Deserializer, Serializer, StageLine, StageRecord, TimesReader, de};
 
@@ -132,7 +132,7 @@ mod stages {
         from: D,
     ) -> Result<Vec<(u8, StageRecord)>, D::Error> {
         let lines: Vec<StageLine<'de>> = Vec::deserialize(from)?;
-        // A number twice would be a stage of which only one half is found.
+        // A repeated number would be a stage that is only half found.
         if let Some(pair) = lines.windows(2).find(|pair| pair[0].stage >= pair[1].stage) {
             return Err(de::Error::custom(format_args!(
                 "stage {} comes after stage {}",
@@ -150,10 +150,10 @@ struct StageLine<'a> {
     stage: u8,
     #[serde(flatten)]
     record: Cow<'a, StageRecord>,
-    /// What the protocol counts besides; zeros are left out.
+    /// Counters that only some protocols have; zeros are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
-    /// HdrHistogram V2, compressed, in base64; of nanoseconds. Empty ones are left out.
+    /// Histograms of nanoseconds: HdrHistogram V2, compressed, in base64. Empty ones are left out.
     histograms: BTreeMap<String, String>,
 }
 
@@ -171,8 +171,10 @@ impl<'a> StageLine<'a> {
         }
     }
 
+    /// Converts the line to a stage's record.
+    ///
     /// # Errors
-    /// An unknown name of a count or histogram, or a histogram that can't be decoded.
+    /// An unknown name of a counter or histogram, or a histogram that can't be decoded.
     fn stage(self, times: &mut TimesReader) -> Result<(u8, StageRecord), String> {
         let mut record = self.record.into_owned();
         for (key, n) in &self.counts {
@@ -190,7 +192,7 @@ impl<'a> StageLine<'a> {
     }
 }
 
-/// The times of a stage by the keys they have in the line, with their unit: nanoseconds.
+/// Returns the histograms of a stage by their keys in the line, which end with the unit: nanoseconds.
 pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &Times)> {
     let of_calls = TIMES_BY_KEY
         .into_iter()
@@ -213,12 +215,12 @@ fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut T
 }
 
 impl IntervalRecord {
-    /// The record as a line of `intervals.jsonl`, without the line's end.
+    /// Formats the record as a line of `intervals.jsonl`, without line feed.
     pub fn to_line(&self) -> String {
         serde_json::to_string(self).expect("the line's keys are strings and its numbers finite")
     }
 
-    /// Read a line of `intervals.jsonl`. The error is a sentence for people.
+    /// Parses a line of `intervals.jsonl`. The error is a sentence for people.
     pub fn from_line(text: &str) -> Result<IntervalRecord, String> {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }

@@ -1,4 +1,4 @@
-//! `run.json`: the header, how the run stands, and its figures.
+//! `run.json`: header, state and figures.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub(super) struct Document<'a> {
     pub(super) summary: &'a Summary,
 }
 
-/// What is read back; the figures are computed again from the intervals.
+/// The part that is read back; the figures are computed again from the intervals.
 #[derive(Deserialize)]
 pub(super) struct Head {
     pub(super) state: State,

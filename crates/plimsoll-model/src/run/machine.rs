@@ -1,20 +1,19 @@
-//! What became of the time that the load's threads should have had.
+//! Where the CPU time went that the load's threads waited for.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The machine in one interval, as far as it concerns the load. Microseconds.
+/// CPU contention on the machine in one interval. Microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineUse {
     /// Cores of the machine.
     pub cores: u32,
-    /// Time that the host took from this machine's cores for others (`steal` of proc_stat(5)), together.
+    /// Time that the hypervisor took from this machine's cores (`steal` of proc_stat(5)), over all cores.
     pub stolen_us: u64,
-    /// Time that threads of the load were ready and waited for a core (`schedstat`), together.
+    /// Time that threads of the load were runnable and waited for a core (`schedstat`), over all threads.
     pub waited_us: u64,
-    /// CPU time of the process that used the most of it, besides the load and the server that is
-    /// watched; left out where none used much.
+    /// The process with the most CPU time besides the load and the watched server; left out where none used much.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest: Option<OtherProcess>,
 }
@@ -22,16 +21,16 @@ pub struct MachineUse {
 /// A process that is neither the load nor its server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherProcess {
-    /// The name as the kernel has it, at most 15 bytes.
+    /// The name in the kernel, at most 15 bytes.
     pub name: String,
     /// Its process id.
     pub pid: i32,
-    /// User and system time.
+    /// User and system CPU time, µs.
     pub cpu_us: u64,
 }
 
 impl MachineUse {
-    /// Adds what another interval saw.
+    /// Adds another interval.
     pub fn add(&mut self, other: &MachineUse) {
         let stolen_us = self.stolen_us + other.stolen_us;
         let used_us = match (&self.busiest, &other.busiest) {
@@ -45,9 +44,9 @@ impl MachineUse {
         }
     }
 
-    /// Adds what another process of the same load saw in the same interval, in whatever order: of
-    /// two that used as much, the one of the larger number stays. On one machine both see the same
-    /// time stolen, and the same process at work.
+    /// Merges what another process of the same load read in the same interval, in any order: of two processes with
+    /// equal CPU time the one with the larger id is kept. On one machine both read the same stolen time and the same
+    /// busiest process.
     pub fn beside(&mut self, other: &MachineUse) {
         self.cores = self.cores.max(other.cores);
         self.stolen_us = self.stolen_us.max(other.stolen_us);
@@ -57,37 +56,37 @@ impl MachineUse {
         }
     }
 
-    /// CPU time is counted in ticks of 10 ms, so that two often used as much.
+    /// The sort key of a process. CPU time is counted in ticks of 10 ms, so two processes often have the same.
     fn rank(found: &Option<OtherProcess>) -> Option<(u64, i32, &str)> {
         found.as_ref().map(|p| (p.cpu_us, p.pid, p.name.as_str()))
     }
 }
 
-/// A process is named as a cause if it used this share of a core, and of the time that the load waited.
+/// A process is named as a cause if it used this share of a core and of the time that the load waited.
 const MIN_SHARE: f64 = 0.01;
 
-/// Why a load was late, in an order from what it can do least about.
+/// Why a load was late, starting with the cause that can be influenced least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Percent of the machine's time.
+    /// The hypervisor; per cent of the machine's time.
     Host(u64),
-    /// Percent of a core that its threads waited for one, and who had it.
+    /// Other processes; per cent of a core that the load's threads waited, and the busiest of these processes.
     Others(u64, Option<OtherProcess>),
-    /// The load's own work; percent of a core.
+    /// The load's own work; per cent of a core.
     OwnWork(u64),
-    /// None of these: the timer came late, or the core had to wake up.
+    /// None of these: a timer fired late, or the core had to wake up.
     Timers,
 }
 
 impl Cause {
-    /// `seconds`: how long it was watched. `busiest`: the share of a core that the busiest worker
+    /// Determines the cause. `seconds`: the time with data. `busiest`: the share of a core that the busiest worker
     /// used (0–1).
     pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> Cause {
         let us = (seconds * 1e6).max(1.0);
         let percent = |part: f64| (part * 100.0).round() as u64;
         let stolen = machine.stolen_us as f64 / us / f64::from(machine.cores.max(1));
         let waited = machine.waited_us as f64 / us;
-        // Who used little had little to do with it.
+        // A process that used little CPU time can't be the cause.
         let least_us = MIN_SHARE * us.max(machine.waited_us as f64);
         let is_worth_naming = |p: &&OtherProcess| p.cpu_us as f64 >= least_us;
         if stolen >= 0.02 && stolen >= waited {

@@ -1,31 +1,30 @@
-//! What a connection holds in memory while it rests: readings of both processes and of the
-//! kernel, before there were connections and with them, and the difference over their number.
+//! The memory that idle connections hold: readings of both processes and of the kernel, before there were connections
+//! and with them, and the difference divided by their number.
 //!
-//! Readings lie in the intervals' records like everything that is measured. Processes are
-//! read whole, so a difference has the process's own growth in it, which many connections
-//! make small.
+//! Readings are part of the intervals' records. They cover whole processes, so a difference includes the process's own
+//! growth, which many connections make negligible.
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a process, or of several together, as /proc/PID/smaps_rollup has them.
+/// Memory of a process or of several together, from /proc/PID/smaps_rollup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessBytes<T> {
-    /// Resident: pages in memory, shared ones included.
+    /// Resident: pages in memory, including shared ones.
     pub rss_bytes: T,
-    /// Proportional: a shared page counts in parts, one for each process that has it.
+    /// Proportional: a shared page is divided among the processes that map it.
     pub pss_bytes: T,
     /// Private: pages that no other process has.
     pub private_bytes: T,
 }
 
-/// What they held.
+/// Memory that was held, in bytes.
 pub type ProcessMemory = ProcessBytes<u64>;
 
-/// How much more of it there is a connection; negative where a process has shrunk.
+/// Growth of the memory for each connection; negative where a process has shrunk.
 pub type ProcessGrowth = ProcessBytes<f64>;
 
 impl ProcessMemory {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn plus(self, other: ProcessMemory) -> ProcessMemory {
         self.with(other, |ours, theirs| ours + theirs)
@@ -40,43 +39,43 @@ impl ProcessMemory {
     }
 }
 
-/// What the kernel held. It belongs to no process, so it can't be attributed to either end.
+/// Memory of the kernel. It belongs to no process, so it can't be attributed to either end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KernelMemory {
     /// TCP sockets of the network namespace (/proc/net/sockstat: alloc).
     pub tcp_sockets: u64,
     /// Their buffers (/proc/net/sockstat: mem).
     pub tcp_buffer_bytes: u64,
-    /// Slabs of the whole machine (/proc/meminfo: Slab): sockets themselves are a part.
+    /// Slabs of the whole machine (/proc/meminfo: Slab), which include the sockets themselves.
     pub slab_bytes: u64,
 }
 
-/// The moment at which a reading was taken.
+/// The phase in which a reading was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
-    /// Everything was ready, and no connection made.
+    /// Everything was ready, and no connection had been made.
     Before,
-    /// The connections were up and at rest.
+    /// The connections were up and idle.
     Held,
 }
 
-/// Both ends and the kernel at one moment.
+/// Readings of both ends and the kernel at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReading {
-    /// The moment of the reading, before or with connections.
+    /// The phase of the reading: before connections, or with them.
     pub moment: Moment,
     /// Open connections.
     pub connections: u64,
-    /// `None`: not known.
+    /// Memory of the client; `None`: not known.
     pub client: Option<ProcessMemory>,
-    /// `None` where the server is not on this machine, or may not be looked at.
+    /// Memory of the server; `None`: it is not on this machine, or may not be read.
     pub server: Option<ProcessMemory>,
-    /// `None`: not known.
+    /// Memory of the kernel; `None`: not known.
     pub kernel: Option<KernelMemory>,
 }
 
-/// How much more the kernel has a connection, for the sockets of all ends that are on this machine.
+/// Growth of the kernel's memory for each connection, for the sockets of all ends on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelGrowth {
     /// Bytes of TCP buffers.
@@ -85,10 +84,10 @@ pub struct KernelGrowth {
     pub slab_bytes: f64,
 }
 
-/// The difference of two readings, a connection.
+/// The difference of two readings for each connection.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemoryGrowth {
-    /// The client's growth; `None`, as the next two: not read at both moments.
+    /// The client's growth; `None`, as in the next two fields: not read in both phases.
     pub client: Option<ProcessGrowth>,
     /// The watched server's growth.
     pub server: Option<ProcessGrowth>,
@@ -97,7 +96,7 @@ pub struct MemoryGrowth {
 }
 
 impl MemoryGrowth {
-    /// `None` where no connection was open.
+    /// Divides the difference of two readings by the connections; `None` where none was open.
     fn between(before: &MemoryReading, held: &MemoryReading) -> Option<MemoryGrowth> {
         if held.connections == 0 {
             return None;
@@ -121,14 +120,14 @@ impl MemoryGrowth {
     }
 }
 
-/// What connections held, and what that is for one.
+/// The memory of connections, in total and for each.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MemorySummary {
     /// The reading without connections.
     pub before: MemoryReading,
     /// The first reading with connections.
     pub held: MemoryReading,
-    /// The last one: what use of the connections has left behind is in it.
+    /// The last reading, which includes what use of the connections has added.
     pub last: MemoryReading,
     /// The growth from `before` to `held`.
     pub per_connection: MemoryGrowth,
@@ -137,12 +136,12 @@ pub struct MemorySummary {
 }
 
 impl MemorySummary {
-    /// `None` where not both moments were read, or no connection was open.
+    /// Summarises the readings; `None` where one of the phases is missing or no connection was open.
     pub fn of(readings: &[MemoryReading]) -> Option<MemorySummary> {
         let of = |moment: Moment| move |reading: &&MemoryReading| reading.moment == moment;
         let before = *readings.iter().find(of(Moment::Before))?;
         let held = *readings.iter().find(of(Moment::Held))?;
-        // Where connections were lost and not replaced, what is left is of fewer.
+        // A reading after connections were lost and not replaced covers fewer of them.
         let whole = |reading: &&MemoryReading| reading.connections >= held.connections;
         let mut of_all = readings.iter().filter(whole);
         let last = of_all.rfind(of(Moment::Held)).copied().unwrap_or(held);
@@ -156,9 +155,9 @@ impl MemorySummary {
     }
 }
 
-/// Add what another process read, moment by moment. Each reads its own memory; the server
-/// and the kernel are the same for all, and were seen without connections by who looked
-/// first, with all connections by who looked last.
+/// Adds the readings of another process, phase by phase. Each process reads its own memory. The server and the kernel
+/// are the same for all: the process that reads first has seen them without connections, and the one that reads last
+/// with all connections.
 pub(super) fn merge_readings(ours: &mut Vec<MemoryReading>, theirs: &[MemoryReading]) {
     for (at, reading) in theirs.iter().enumerate() {
         let same = |other: &&mut MemoryReading| other.moment == reading.moment;
@@ -181,7 +180,7 @@ impl MemoryReading {
     }
 }
 
-/// The larger of two by their first field, or the smaller. `None` where either was not read.
+/// Returns the larger or the smaller of two values. `None` where either is missing.
 fn of_both<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
     let (a, b) = (a?, b?);
     Some(if larger { a.max(b) } else { a.min(b) })
@@ -250,7 +249,7 @@ mod tests {
             with_server(before, 0, 100, 500),
             with_server(held, 10, 300, 700),
         ];
-        // It was started later, when the server had connections already.
+        // This process started later, when the server already had connections.
         let theirs = [
             with_server(before, 0, 110, 600),
             with_server(held, 20, 330, 900),

@@ -1,10 +1,8 @@
-//! Intervals of several sources put together: of a process's workers, a load's processes, a run's
-//! shards.
+//! Merges the intervals of several sources: the workers of a process, the processes of a load, the shards of a run.
 //!
-//! Invariant: merging is adding, so the order in which parts come changes nothing; every call
-//! that a source has reported is in exactly one interval that is passed on; and what was open at
-//! the last word of a source from which nothing more comes stays open to the end. Pure; the
-//! conductor merges its workers with this, and the command that leads processes or shards these.
+//! Invariants: merging is adding, so the order of the parts makes no difference; every call that a source has reported
+//! is in exactly one interval that is passed on; and what was open in the last report of a source that has ended stays
+//! open to the end. Pure; the conductor merges its workers with this, and supervisors merge processes or shards.
 
 use std::ops::Add;
 use std::time::Duration;
@@ -14,29 +12,28 @@ use crate::record::{Interval, RequestRecord, merge_details};
 use super::interval::{IntervalRecord, Resources};
 use super::memory::merge_readings;
 
-/// Merges the intervals of several sources. An interval is whole once every source has left it
-/// behind; whoever can't wait for one that is late takes it as it is.
+/// Merges the intervals of several sources. An interval is complete once every source has moved past it; a caller that
+/// can't wait for a late source takes the interval as it is.
 #[derive(Debug)]
 pub struct IntervalMerger {
     sources: Vec<Source>,
-    /// The merged parts of each interval and their calls, in the order of their numbers.
+    /// The merged parts of each interval and their calls, in ascending order.
     pending: Vec<(IntervalRecord, Vec<RequestRecord>)>,
-    /// The first interval that was not passed on.
+    /// The first interval that has not been passed on.
     next: u64,
     last_end: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Source {
-    /// The last interval of which it has given a part.
+    /// The last interval that the source has reported.
     last: Option<u64>,
-    /// What it had open then.
+    /// The values at the end of that interval.
     open: Open,
     ended: bool,
 }
 
-/// What a source has at the end of an interval. Of two intervals it is that of the later, and
-/// no sum.
+/// Gauges of a source at the end of an interval. The later interval's values replace the earlier ones'.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     in_flight: u64,
@@ -55,7 +52,7 @@ impl Open {
         }
     }
 
-    /// Takes it out of an interval to which it was added.
+    /// Subtracts the values from an interval to which they were added.
     fn leave(&self, interval: &mut IntervalRecord) {
         interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
         interval.backlog = interval.backlog.saturating_sub(self.backlog);
@@ -69,7 +66,7 @@ impl Open {
 }
 
 impl IntervalMerger {
-    /// Sources are numbered from 0.
+    /// Creates a merger of this many sources, numbered from 0.
     pub fn new(sources: usize) -> IntervalMerger {
         IntervalMerger {
             sources: vec![Source::default(); sources],
@@ -79,8 +76,8 @@ impl IntervalMerger {
         }
     }
 
-    /// Adds what `source` recorded in an interval, having nothing left of those before. What is
-    /// late is added to the first interval that was not passed on.
+    /// Adds the record of `source` for an interval; the source reports nothing more for earlier ones. Late records are
+    /// added to the first interval that has not been passed on.
     pub fn add(&mut self, source: usize, mut part: IntervalRecord, requests: Vec<RequestRecord>) {
         let from = &mut self.sources[source];
         part.index = part.index.max(self.next);
@@ -103,18 +100,18 @@ impl IntervalMerger {
         }
     }
 
-    /// Nothing more comes of `source`.
+    /// Marks `source` as ended.
     pub fn ended(&mut self, source: usize) {
         self.sources[source].ended = true;
     }
 
-    /// Nothing more comes at all.
+    /// Marks all sources as ended.
     pub fn all_ended(&mut self) {
         self.sources.iter_mut().for_each(|s| s.ended = true);
     }
 
-    /// The next interval that every source has left behind, from the end of the one before it;
-    /// where `late` is given, up to that one also as far as there are parts of it.
+    /// Returns the next interval that every source has moved past; it starts at the end of the previous one. If `late`
+    /// is given, intervals up to that one are also returned, with the parts that exist.
     pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
         let reached = |s: &Source| if s.ended { Some(u64::MAX) } else { s.last };
         let whole = self.sources.iter().map(reached).min().flatten();
@@ -128,7 +125,7 @@ impl IntervalMerger {
         merged.start_offset = self.last_end;
         merged.length = end - self.last_end;
         self.last_end = end;
-        // Calls that a source had begun which is gone, or late, are neither over nor undone.
+        // The calls of a source that has ended or is late stay in flight or in the backlog.
         let missing = |s: &&Source| s.last.is_some_and(|last| last < first);
         for source in self.sources.iter().filter(missing) {
             merged.in_flight += source.open.in_flight;
@@ -139,7 +136,7 @@ impl IntervalMerger {
 }
 
 impl Resources {
-    /// What two processes used together.
+    /// Returns the sum of the resources of two processes.
     #[must_use]
     pub fn plus(self, other: Resources) -> Resources {
         Resources {
@@ -161,9 +158,9 @@ impl Resources {
 }
 
 impl IntervalRecord {
-    /// What a worker recorded in an interval, and its calls; the rest of the record is empty.
+    /// Converts a worker's record of an interval, and its calls; the remaining fields are empty.
     pub fn recorded(by_worker: &Interval) -> (IntervalRecord, Vec<RequestRecord>) {
-        // A worker's record has some times once that stand for several.
+        // A worker records some times only once, though they stand for several histograms.
         let mut all = Interval::default();
         all.merge(by_worker);
         let record = IntervalRecord {
@@ -179,8 +176,8 @@ impl IntervalRecord {
         (record, all.requests)
     }
 
-    /// Add what another process recorded in the same interval, in whatever order. The interval
-    /// reaches from the earlier beginning to the later end.
+    /// Merges what another process recorded in the same interval, in any order. The interval extends from the earlier
+    /// start to the later end.
     pub fn merge(&mut self, other: &IntervalRecord) {
         let end = self.end_offset().max(other.end_offset());
         self.start_offset = if self.length.is_zero() {
@@ -247,7 +244,7 @@ mod tests {
         assert_eq!(next(&mut merger, None), Some((0, 3)));
         assert_eq!(next(&mut merger, None), None);
         assert_eq!(next(&mut merger, Some(0)), None);
-        // A source that slept through an interval has left it behind as well.
+        // A source that reported nothing for an interval has moved past it as well.
         add(&mut merger, 1, 2, 20);
         assert_eq!(next(&mut merger, None), Some((1, 10)));
         merger.ended(0);
@@ -288,7 +285,7 @@ mod tests {
         assert_eq!(next(&mut merger, None), Some((3, 8)));
     }
 
-    /// What one recorder, and what each of `of`, would have had of the same calls.
+    /// The records of one recorder, and of `of` recorders, for the same calls.
     fn recorded(of: u64) -> (IntervalRecord, Vec<IntervalRecord>) {
         let record = |numbers: &mut dyn Iterator<Item = u64>| {
             let mut recorder = Recorder::new(3);
@@ -343,7 +340,7 @@ mod tests {
                     index: 4,
                     ..IntervalRecord::default()
                 };
-                // Through the text, as between processes.
+                // Through the text format, as between processes.
                 for part in &parts {
                     merged.merge(&IntervalRecord::from_line(&part.to_line()).unwrap());
                 }

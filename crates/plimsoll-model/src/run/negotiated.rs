@@ -1,34 +1,34 @@
-//! What the TLS handshakes of a run agreed on.
+//! The parameters that the TLS handshakes of a run negotiated.
 
 use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 use crate::record::is_zero;
 
-/// What the TLS handshakes of a run agreed on, by the names of the TLS registries. A handshake's
-/// cost depends on it several times over: runs that differ in it are not of the same link.
+/// The parameters that the TLS handshakes of a run negotiated, by their names in the TLS registries. They change the
+/// cost of a handshake several times over, so runs that differ in them are not comparable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatedTls {
-    /// This and the next two: of the first connection.
+    /// The TLS version of the first connection, as in the next two fields.
     pub version: String,
     /// The cipher suite.
     pub suite: String,
-    /// `None` where a resumed session took its keys from the ticket alone.
+    /// The key-exchange group; `None`: a resumed session took its keys from the ticket alone.
     pub group: Option<String>,
-    /// What was out of the ordinary about the server's certificate. Left out where nothing was.
+    /// Remarks on how the server's certificate was accepted; left out where it was verified as usual.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificate: Vec<CertificateTaken>,
-    /// How often the client's certificate was read again in mid-run, since it was replaced on disk.
+    /// How often the client's certificate was reloaded during the run, because it was replaced on disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub renewed: u64,
-    /// All connections, the warm-up's too, by what their handshakes agreed on; the most frequent
-    /// first. Left out where it is not known.
+    /// All connections, including the warm-up's, grouped by negotiated parameters; the most frequent first. Left out
+    /// where not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handshakes: Vec<Handshakes>,
 }
 
 impl NegotiatedTls {
-    /// Adds what another worker or process negotiated.
+    /// Adds the handshakes of another worker or process.
     #[must_use]
     pub fn with(mut self, other: NegotiatedTls) -> NegotiatedTls {
         for how in other.certificate {
@@ -58,46 +58,46 @@ impl NegotiatedTls {
     }
 }
 
-/// Handshakes that agreed on the same.
+/// The handshakes with the same negotiated parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handshakes {
-    /// How many.
+    /// The number of handshakes.
     pub count: u64,
     /// The version of TLS.
     pub version: String,
     /// The cipher suite.
     pub suite: String,
-    /// `None` where a resumed session took its keys from the ticket alone.
+    /// The key-exchange group; `None`: a resumed session took its keys from the ticket alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// The algorithm by which the server proved that it holds its certificate's key (RFC 8446 §4.4.3). `None`
-    /// in resumed sessions, as the next three: they show no certificate.
+    /// The signature algorithm of the server's CertificateVerify (RFC 8446 §4.4.3). `None` in resumed sessions, as in
+    /// the next three fields: they involve no certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
-    /// The kind of key in the server's certificate.
+    /// The type of the server certificate's key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// Certificates that the server sent.
+    /// The number of certificates that the server sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<u32>,
-    /// Their bytes (DER) together.
+    /// The total size of these certificates (DER), in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain_bytes: Option<u64>,
-    /// The sessions were resumed from tickets.
+    /// Whether the sessions were resumed from tickets.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
-    /// The handshakes were made after a HelloRetryRequest (RFC 8446 §4.1.4).
+    /// Whether the handshakes included a HelloRetryRequest (RFC 8446 §4.1.4).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retried: bool,
-    /// The server took early data (0-RTT).
+    /// Whether the server accepted early data (0-RTT).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub early_data: bool,
-    /// What the server chose by ALPN, where it had a choice: the version of HTTP.
+    /// The HTTP version that the server chose by ALPN, where it had a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
 
-/// A version as people write it: `TLSv1_3` is `TLS 1.3`.
+/// Formats a version for people: `TLSv1_3` becomes `TLS 1.3`.
 pub fn version_name(recorded: &str) -> String {
     recorded.replace("TLSv", "TLS ").replace('_', ".")
 }
@@ -111,7 +111,7 @@ impl Handshakes {
         same(self) == same(other)
     }
 
-    /// What they agreed on, for people.
+    /// Describes the negotiated parameters.
     pub fn sentence(&self) -> String {
         let version = version_name(&self.version);
         let mut parts = vec![version.as_str(), &self.suite];
@@ -140,7 +140,7 @@ impl Handshakes {
         parts.join(", ")
     }
 
-    /// Whether they were full ones, and what came with that.
+    /// Describes whether the handshakes were full, and how.
     pub fn life(&self) -> String {
         let mut parts = vec![if self.resumed { "resumed" } else { "full" }];
         if self.retried {
@@ -154,21 +154,21 @@ impl Handshakes {
 }
 
 named! {
-    /// How a certificate was taken that is not of X.509 version 3, signed by a trusted CA and for one
-    /// of its subject alternative names; in words that follow "the server's certificate".
+    /// How a certificate was accepted that is not of X.509 version 3, signed by a trusted CA and issued for one of its
+    /// subject alternative names; in words that follow "the server's certificate".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum CertificateTaken by sentence {
-        /// It is in the CA file itself.
+        /// The certificate is itself in the CA file.
         InCaFile "is in the CA file itself: that it has not expired was checked, its name and CA flag were not",
-        /// It has a fingerprint that was asked for.
+        /// The certificate has a pinned fingerprint.
         Pinned "has a pinned fingerprint: that it has not expired was checked, its name and issuer were not",
-        /// Nothing was checked.
+        /// The certificate was not checked.
         Unchecked "was not checked",
-        /// It is of version 1, and a certificate of the CA file signed it.
+        /// The certificate is of version 1, and signed by a certificate of the CA file.
         #[serde(rename = "version_1")]
         Version1 "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it",
-        /// It has no subject alternative name, and its common name is the server's.
+        /// The certificate has no subject alternative name, and its common name is the server's.
         CommonName "has no subject alternative name, so that its common name was taken for its name; most clients refuse that",
     }
 }

@@ -1,4 +1,4 @@
-//! What a list of runs shows of one, without its intervals.
+//! The part of a run that a list of runs shows, read without its intervals.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::directory::read_plan;
 use super::{RunError, State, file};
 use crate::document;
 
-/// The most that the calls of a run may add up to.
+/// Maximum sum of a run's calls.
 const MAX_TOTAL: u64 = 1 << 60;
 
-/// The beginning of a run, and its figures as it wrote them when it ended.
+/// The header of a run, and the figures that it wrote when it ended.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RunOverview {
-    /// How it ended.
+    /// The state in which the run ended.
     pub state: State,
     /// The plan's name.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct RunOverview {
 /// Figures of all measured stages.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct TotalOverview {
-    /// Calls that ended well.
+    /// Calls that ended ok.
     pub ok: u64,
     /// Calls that failed.
     pub errors: u64,
@@ -42,7 +42,7 @@ pub struct TotalOverview {
     pub achieved_per_s: Option<f64>,
     /// Response times, µs; `None`: no call has one.
     pub response: Option<TimesOverview>,
-    /// What the client used; `None`: not known.
+    /// CPU use of the client; `None`: not known.
     pub client: Option<ClientOverview>,
 }
 
@@ -58,16 +58,16 @@ pub struct TimesOverview {
 /// CPU of the client.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct ClientOverview {
-    /// µs.
+    /// User and system CPU time a call, µs.
     pub cpu_us_per_call: Option<f64>,
 }
 
 impl RunOverview {
-    /// Of the run in `dir`; `None`: what a list shows of it is not in its document, because it has not ended, or has
-    /// objectives, which are judged by all that was recorded.
+    /// Reads the overview of the run in `dir`; `None`: the document is not enough for a list, because the run has not
+    /// ended, or has objectives, which are judged by all records.
     ///
     /// # Errors
-    /// When the document can't be read, or its counts can't be.
+    /// When the document can't be read, or its counts are impossible.
     pub fn load(dir: &Path) -> Result<Option<RunOverview>, RunError> {
         #[derive(Deserialize)]
         struct Begun {

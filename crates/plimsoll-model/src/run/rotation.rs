@@ -1,7 +1,7 @@
-//! What certificates that are replaced in mid-run cost: the seconds around it beside the others.
+//! The cost of certificate rotation during a run: the seconds around each rotation compared with the others.
 //!
-//! [`Rotations`] adds intervals up one by one, as [`super::summary::Totals`] does, which has one. An
-//! interval is around a replacement if it has one, or is next to one that has.
+//! [`Rotations`] adds intervals up one by one, as part of [`super::summary::Totals`]. An interval is around a rotation
+//! if a certificate was replaced in it or in an adjacent interval.
 
 use std::time::Duration;
 
@@ -12,40 +12,39 @@ use super::times::TimesSummary;
 use crate::TimeMeasure;
 use crate::record::Times;
 
-/// Intervals of a run in which certificates were replaced, those next to them, and the others;
-/// warm-up left out.
+/// Figures of the intervals around certificate rotations and of all others, without warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RotationSummary {
-    /// Intervals with a replacement.
+    /// Intervals in which a certificate was replaced.
     pub intervals: u64,
-    /// Those, and the ones next to them.
+    /// These intervals and the adjacent ones.
     pub around: RotationPart,
     /// All others.
     pub rest: RotationPart,
 }
 
-/// Some of the intervals, together.
+/// Figures of a group of intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RotationPart {
-    /// The length of all together, µs.
+    /// The total length of the intervals, µs.
     pub length_us: u64,
     /// Calls that ended, ok or not.
     pub calls: u64,
     /// Calls among these that ended with an error.
     pub errors: u64,
-    /// Attempts at a connection that failed, apart from calls.
+    /// Failed attempts to connect; they are not calls.
     pub connect_failures: u64,
     /// Connections made, with full or resumed handshakes.
     pub connections: u64,
-    /// `None`: none was made.
+    /// The TLS handshake's times; `None`: there was no handshake.
     pub handshake: Option<TimesSummary>,
-    /// The client's CPU a call, µs; `None` where not known, as the next.
+    /// The client's CPU time a call, µs; `None`, as in the next field: not known.
     pub client_cpu_us_per_call: Option<f64>,
-    /// The watched server's CPU a call, µs.
+    /// The watched server's CPU time a call, µs.
     pub server_cpu_us_per_call: Option<f64>,
 }
 
-/// Intervals added up.
+/// The sums of a group of intervals.
 #[derive(Clone, Debug, Default)]
 struct Part {
     length: Duration,
@@ -54,12 +53,12 @@ struct Part {
     connect_failures: u64,
     connections: u64,
     handshake: Times,
-    /// CPU of client and server, µs; `None` where it was not known in an interval.
+    /// CPU time of client and server, µs; `None`: not known for one of the intervals.
     cpu: [Option<u64>; 2],
 }
 
 impl Part {
-    /// `None`: of the warm-up, or nothing happened.
+    /// Converts an interval; `None`: it is of the warm-up, or nothing happened in it.
     fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<Part> {
         if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
             return None;
@@ -117,20 +116,20 @@ fn add(to: &mut Option<Part>, more: &Part) {
     }
 }
 
-/// A run's intervals, divided by whether certificates were replaced.
+/// A run's intervals, grouped by whether certificates were replaced.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rotations {
     intervals: u64,
     around: Option<Part>,
     rest: Option<Part>,
-    /// The last interval, which the next one decides on.
+    /// The last interval, whose group depends on the next one.
     last: Option<Part>,
-    /// The last interval had a replacement.
+    /// Whether a certificate was replaced in the last interval.
     follows: bool,
 }
 
 impl Rotations {
-    /// `warms_up`: whether a stage, by its number, is warm-up.
+    /// Adds an interval. `warms_up`: whether a stage, by its number, is warm-up.
     pub(super) fn add(&mut self, warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) {
         let Some(part) = Part::of(warms_up, interval) else {
             return;
@@ -150,7 +149,7 @@ impl Rotations {
         }
     }
 
-    /// `None` where nothing was replaced.
+    /// Returns the figures; `None`: no certificate was replaced.
     pub(super) fn summary(&self) -> Option<RotationSummary> {
         let mut rest = self.rest.clone();
         if let Some(last) = &self.last {
@@ -170,7 +169,7 @@ mod tests {
     use crate::run::Resources;
     use crate::{ConnectPhases, Interval, Outcome, Recorder, Sample, Time};
 
-    /// Second `index`: as many calls over new connections, whose handshakes took so many µs.
+    /// Second `index`: this many calls on new connections, each with a handshake of `handshake_us`.
     fn second(index: u64, calls: u64, handshake_us: u64, replaced: bool) -> IntervalRecord {
         let mut recorder = Recorder::new(1);
         for i in 0..calls {
@@ -249,14 +248,14 @@ mod tests {
         assert_eq!((around.length_us, rest.length_us), (4_000_000, 4_000_000));
         assert_eq!((around.calls, rest.calls), (40, 40));
         assert_eq!((around.errors, rest.errors), (2, 0));
-        // One of each of the two seconds' connections came to nothing.
+        // In each of the two seconds one connection failed.
         assert_eq!((around.connections, rest.connections), (38, 40));
         let p50 = |part: &RotationPart| part.handshake.and_then(|times| times.p50_us).unwrap();
         assert!((p50(&around) - 300.0).abs() < 1.0, "{around:?}");
         assert!((p50(&rest) - 100.0).abs() < 1.0, "{rest:?}");
         assert_eq!(around.client_cpu_us_per_call, Some(300.0));
         assert_eq!(around.server_cpu_us_per_call, Some(1.0));
-        // In one of its seconds it is not known.
+        // The CPU time of one of its seconds is not known.
         assert_eq!(rest.server_cpu_us_per_call, None);
     }
 

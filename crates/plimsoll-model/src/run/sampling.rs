@@ -1,4 +1,4 @@
-//! The seconds of a run, kept apart for the sampling intervals of its figures.
+//! Keeps the seconds of a run apart, for the sampling intervals of its figures.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::record::{StageRecord, Times};
 use crate::statistics::bootstrap::{Counted, MAX_BLOCKS, Resamples, TimesBySecond, merged};
 
-/// Sampling intervals of the figures of some times, µs: how much they would differ in another run like this one, with
+/// Sampling intervals of the statistics of some times, µs: how much they would vary in another run like this one, with
 /// a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SamplingSummary {
@@ -68,10 +68,10 @@ fn rounded(value: f64) -> f64 {
     (value * 1e3).round() / 1e3
 }
 
-/// What one second, or several, recorded.
+/// The records of one second or of several.
 #[derive(Clone, Debug, Default)]
 struct Block {
-    /// Calls that ended in whole intervals of the stage, and how long these were.
+    /// Calls that ended in complete intervals of the stage; the next: the total length of these intervals.
     ended: u64,
     length: Duration,
     response: Counted,
@@ -101,7 +101,7 @@ impl Block {
     }
 }
 
-/// The seconds of one stage, as many to a block as keep the blocks few.
+/// The seconds of one stage, grouped into blocks so that their number stays small.
 #[derive(Clone, Debug)]
 pub(super) struct Seconds {
     blocks: Vec<Block>,
@@ -120,7 +120,7 @@ impl Default for Seconds {
 }
 
 impl Seconds {
-    /// Adds the next interval. `whole`: its length, where all of it is the stage's, so that it has a rate.
+    /// Adds the next interval. `whole`: its length if it lies completely within the stage, so that it has a rate.
     pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
         if record.ended() == 0 {
             return;
@@ -163,7 +163,7 @@ pub(super) struct RunSampling {
 }
 
 impl RunSampling {
-    /// Those of a run of these stages.
+    /// Computes the intervals of a run of these stages.
     pub(super) fn of<'a>(stages: impl Iterator<Item = &'a Seconds>) -> RunSampling {
         let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
         for stage in stages.filter(|stage| !stage.blocks.is_empty()) {
@@ -220,7 +220,7 @@ mod tests {
         assert!((5_990.0..=6_010.0).contains(&low) && (5_990.0..=6_010.0).contains(&high));
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));
         assert_eq!(found.service, None);
-        // What ends after the stage has times, and no rate.
+        // Calls that end after the stage have times, but no rate.
         seconds.add(&second(6), None);
         let found = RunSampling::of([&seconds].into_iter());
         assert_eq!(found.achieved_per_s, Some([100.0, 100.0]));

@@ -11,10 +11,10 @@ use super::health::{Observed, health};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
 
-/// A shard's intervals, added up.
+/// The totals of a shard's intervals.
 #[derive(Clone, Debug, Default)]
 pub struct ShardTotals {
-    /// The record of the stages that count, with the times that the figures need, and no others.
+    /// The record of the stages that are not warm-up, with only the times that the figures need.
     record: StageRecord,
     observed: Observed,
     lasted: Duration,
@@ -26,7 +26,7 @@ pub struct ShardTotals {
 }
 
 impl ShardTotals {
-    /// One more interval of the shard.
+    /// Adds another interval of the shard.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.connections_open_max = self.connections_open_max.max(interval.connections_open);
         self.check.in_flight = interval.in_flight;
@@ -57,8 +57,8 @@ impl ShardTotals {
         }
     }
 
-    /// What contradicts itself in the counts of a shard that has ended: every call that was due is in exactly one of
-    /// them.
+    /// Returns a contradiction in the counts of a shard that has ended: every call that was due must be in exactly one
+    /// of them.
     pub fn contradiction(&self) -> Option<String> {
         let (due, accounted) = (self.check.due, self.check.accounted());
         (due != accounted).then(|| {
@@ -66,7 +66,7 @@ impl ShardTotals {
         })
     }
 
-    /// The figures of shard number `shard`; how it ended is the caller's to fill in.
+    /// Returns the figures of shard number `shard`; the caller fills in how it ended.
     pub fn figures(&self, header: &RunHeader, shard: u32) -> ShardFigures {
         let seconds = self.lasted.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);

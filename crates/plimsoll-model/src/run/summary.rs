@@ -1,7 +1,7 @@
 //! The figures of a run: a pure function of its header and its intervals.
 //!
-//! [`Totals`] adds intervals up, one by one; [`Summary::of`] turns them into the figures
-//! that `run.json` keeps and every report shows. Nothing is averaged over percentiles.
+//! [`Totals`] adds intervals up one by one; [`Summary::of`] turns them into the figures that `run.json` contains and
+//! every report shows. Percentiles are never averaged.
 
 mod problems;
 mod slow_calls;
@@ -31,20 +31,20 @@ use totals::StageTotals;
 pub use slow_calls::SlowCallSummary;
 pub use totals::Totals;
 
-/// The phases of the connections that were made. `None`: didn't happen.
+/// The phases of the connections that were made. `None`: the phase did not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PhasesSummary {
     /// Name resolution.
     pub resolve: Option<TimesSummary>,
-    /// TCP's handshake.
+    /// The TCP handshake.
     pub connect: Option<TimesSummary>,
-    /// TLS's handshake.
+    /// The TLS handshake.
     pub handshake: Option<TimesSummary>,
-    /// The protocol's greeting.
+    /// The protocol's handshake.
     pub ready: Option<TimesSummary>,
     /// All phases of a connection together.
     pub connection: Option<TimesSummary>,
-    /// Cold calls that ended ok: connection and call together.
+    /// Calls with a connection of their own that ended ok: connection and call together.
     pub cold_total: Option<TimesSummary>,
 }
 
@@ -63,14 +63,14 @@ impl PhasesSummary {
     }
 }
 
-/// The messages of streams.
+/// Figures of the messages of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MessagesSummary {
     /// Messages sent on calls that ended.
     pub sent: u64,
-    /// Whole messages that were received.
+    /// Complete messages that were received.
     pub received: u64,
-    /// Messages received a second, until the last of them had come.
+    /// Messages received a second, until the last one arrived.
     pub received_per_s: Option<f64>,
     /// Time from a call's actual send to its first message from the server.
     pub first_message: Option<TimesSummary>,
@@ -79,7 +79,7 @@ pub struct MessagesSummary {
 }
 
 impl MessagesSummary {
-    /// `lasted`: until the last of them had come.
+    /// Summarises the messages of a stage. `lasted`: the time until the last one arrived.
     fn of(
         record: &StageRecord,
         lasted: Duration,
@@ -98,12 +98,12 @@ impl MessagesSummary {
     }
 }
 
-/// What a protocol measured besides its calls, by its stable names.
+/// Measures that only some protocols have, by their stable names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MeasuresSummary {
-    /// Zeros included.
+    /// Counters, including zeros.
     pub counts: BTreeMap<&'static str, u64>,
-    /// Those that were recorded.
+    /// Times that were recorded.
     pub times: BTreeMap<&'static str, TimesSummary>,
 }
 
@@ -122,21 +122,21 @@ impl MeasuresSummary {
     }
 }
 
-/// How often one outcome happened.
+/// The count of one outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ErrorSummary {
     /// The outcome's code.
     pub code: String,
-    /// Calls, or connections.
+    /// The number of calls or connections.
     pub count: u64,
-    /// Whose failure: client, link or target.
+    /// The source of the failure: client, link or target.
     pub blame: String,
     /// An explanation for people.
     pub explanation: String,
 }
 
 impl ErrorSummary {
-    /// Those among `counts` that are `wanted`, the most frequent first.
+    /// Returns those among `counts` that are `wanted`, the most frequent first.
     fn of(counts: &Counts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
         let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| wanted(*o)).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
@@ -154,10 +154,10 @@ impl ErrorSummary {
     }
 }
 
-/// What became of calls and connections at one of several addresses.
+/// Counts of calls and connections at one of several addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AddressSummary {
-    /// IP address and port, or socket.
+    /// IP address and port, or path of the socket.
     pub address: String,
     /// The counts of calls and connections.
     #[serde(flatten)]
@@ -165,7 +165,7 @@ pub struct AddressSummary {
 }
 
 impl AddressSummary {
-    /// Empty where there is but one.
+    /// Returns the counts by address; empty where there is only one.
     fn of(record: &StageRecord) -> Vec<AddressSummary> {
         if record.addresses.len() < 2 {
             return Vec::new();
@@ -180,95 +180,94 @@ impl AddressSummary {
     }
 }
 
-/// What one end used while the calls of a stage ran.
+/// Resources that one end used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
-    /// User CPU time, busy waiting left out.
+    /// User CPU time without busy waiting.
     pub cpu_user_us: f64,
-    /// System CPU time; `None`: not known, in runs of other tools.
+    /// System CPU time; `None`: not known (runs of other tools).
     pub cpu_system_us: Option<f64>,
-    /// `None` where no call ended, or not all of the CPU is known.
+    /// User and system CPU time a call, µs; `None`: no call ended, or the CPU time is not completely known.
     pub cpu_us_per_call: Option<f64>,
-    /// Resident memory; 0, as the next two: not known.
+    /// Maximum resident memory; 0, as in the next two fields: not known.
     pub rss_bytes_max: u64,
     /// Resident memory before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
     /// Open files and sockets.
     pub descriptors_max: u64,
-    /// The most threads that all its processes had.
+    /// The highest number of threads of all its processes.
     pub threads_max: u64,
 }
 
 /// The figures of one stage, or of all that are not warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageSummary {
-    /// The plan's; `total` of all.
+    /// The name in the plan; `total` for all stages.
     pub name: String,
-    /// Left out of the totals.
+    /// Whether the stage is warm-up and left out of the totals.
     pub warmup: bool,
-    /// How long calls were started, or where no end was planned how long they ran;
-    /// `None`: not known.
+    /// Time in which calls were started, or, where no end was planned, in which they ran; `None`: not known.
     pub elapsed_us: Option<u64>,
-    /// Time from the beginning to the end of the last call, and `elapsed_us` at least: what rates
-    /// of messages, tokens and sessions refer to.
+    /// Time from the stage's start to the end of its last call, at least `elapsed_us`: the time base of message, token
+    /// and session rates.
     pub lasted_us: Option<u64>,
-    /// Arrivals whose time had come.
+    /// Calls that were due.
     pub due: u64,
     /// Calls that ended ok.
     pub ok: u64,
-    /// Calls that ended with an error; those that were given up did not.
+    /// Calls that ended with an error, without the abandoned ones.
     pub errors: u64,
-    /// Calls that were sent, and given up because the run ended.
+    /// Calls that were sent, and abandoned because the run ended.
     pub cut_off: u64,
-    /// Answers that came after their call's deadline; these calls are errors.
+    /// Answers that arrived after their call's deadline; these calls are errors.
     pub late: u64,
-    /// Calls that were due, and never sent.
+    /// Calls that were due and never sent.
     pub not_started: u64,
-    /// Errors that were never sent, since their deadline passed first.
+    /// Errors of calls that were never sent, because their deadline passed first.
     pub expired_unsent: u64,
-    /// Calls that waited for a free stream; left out where there are none, like the next.
+    /// Calls that waited for a free stream; left out where there are none, as in the next field.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_stream: u64,
-    /// Calls that found no connection up.
+    /// Calls that found no open connection.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
-    /// ok / (ok + errors); `None` where there is none.
+    /// ok / (ok + errors); `None` where both are zero.
     pub success_share: Option<f64>,
     /// Arrivals a second.
     pub offered_per_s: Option<f64>,
     /// Calls a second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
-    /// How much that would differ in another run like it; of the total only.
+    /// Sampling interval of that rate in another run like this one; of the total only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub achieved_sampling_per_s: Option<[f64; 2]>,
-    /// What of the load was sent, and when; open loops only.
+    /// How much of the load was sent, and when; open loops only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliverySummary>,
-    /// Bytes of the protocol's messages.
+    /// Payload bytes of requests.
     pub bytes_sent: u64,
-    /// The same of answers.
+    /// Payload bytes of answers.
     pub bytes_received: u64,
     /// Connections made with a full handshake, or without TLS.
     pub connections_full: u64,
     /// Connections made with a resumed session.
     pub connections_resumed: u64,
-    /// Connections among both that met a HelloRetryRequest; left out where there are none.
+    /// Connections of both kinds with a HelloRetryRequest; left out where there are none.
     #[serde(skip_serializing_if = "is_zero")]
     pub connections_retried: u64,
-    /// Shared connections that were up and were lost.
+    /// Shared connections that were open and were lost.
     pub connections_lost: u64,
-    /// Shared connections that the peer ended before they carried a call; left out where there are none.
+    /// Shared connections that the peer closed before they carried a call; left out where there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_unused: Option<u64>,
     /// The most connections that were open at the end of an interval.
     pub connections_open_max: u64,
-    /// Errors, the most frequent first, as in the next two.
+    /// Errors, the most frequent first, as in the next two fields.
     pub errors_by_code: Vec<ErrorSummary>,
-    /// Calls that were given up; left out where there are none.
+    /// Abandoned calls; left out where there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cut_off_by_code: Vec<ErrorSummary>,
-    /// Attempts at a connection that failed, apart from calls.
+    /// Failed attempts to connect; they are not calls.
     pub connect_failures_by_code: Vec<ErrorSummary>,
     /// The counts of each address, where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -289,22 +288,23 @@ pub struct StageSummary {
     pub phases: Option<PhasesSummary>,
     /// The messages of streams.
     pub messages: Option<MessagesSummary>,
-    /// What the protocol measures besides its calls.
+    /// Measures that only some protocols have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub measures: Option<MeasuresSummary>,
-    /// What the client used; `None`: not known.
+    /// Resources of the client; `None`: not known.
     pub client: Option<ResourcesSummary>,
-    /// What the watched server used; `None`: not watched.
+    /// Resources of the watched server; `None`: not watched.
     pub server: Option<ResourcesSummary>,
 }
 
-/// `None` where no time has passed.
+/// Converts to whole µs; `None` where no time has passed.
 fn whole_us(time: Duration) -> Option<u64> {
     (!time.is_zero()).then(|| u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl StageSummary {
-    /// `is_lateness_known`: it is not of runs of other tools. `asked`: when its calls were due, where a plan says so.
+    /// Summarises a stage. `is_lateness_known`: false for runs of other tools. `asked`: the scheduled arrivals, where
+    /// the plan has them.
     fn of(
         name: String,
         totals: &StageTotals,
@@ -318,7 +318,7 @@ impl StageSummary {
             let seconds = totals.window.as_secs_f64();
             (seconds > 0.0).then(|| rounded(n as f64 / seconds))
         };
-        // A call without an answer when the drain time ends did not succeed. One that was interrupted might have.
+        // A call without an answer at the end of the drain time did not succeed. One that was interrupted might have.
         let settled = r.ok() + r.errors() + r.outcomes.of(Outcome::CutOff);
         StageSummary {
             name,
@@ -383,14 +383,14 @@ impl StageSummary {
 /// Whether the figures describe the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Health {
-    /// No problem invalidates them.
+    /// Whether no problem invalidates them.
     pub valid: bool,
-    /// What a reader should know, and whether it invalidates.
+    /// Problems that a reader should know, with whether they invalidate the run.
     pub problems: Vec<HealthProblem>,
 }
 
 impl Health {
-    /// The generator was late enough to show in the times.
+    /// Returns whether the generator was late enough to affect the times.
     pub fn is_late(&self) -> bool {
         let late = [ProblemKind::PacingLate, ProblemKind::LoadNotDelivered];
         self.problems.iter().any(|p| late.contains(&p.kind))
@@ -408,13 +408,13 @@ pub struct Summary {
     pub stages: Vec<StageSummary>,
     /// The first few distinct details of each outcome.
     pub details: Vec<Detail>,
-    /// The slowest first, warm-up left out; left out where requests carried no trace ids.
+    /// The slowest calls, the slowest first, without warm-up; left out where requests carried no trace ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slowest: Vec<SlowCallSummary>,
-    /// What connections hold at rest, where the protocol is about that.
+    /// Memory of idle connections, where the protocol measures it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySummary>,
-    /// What it cost that certificates were replaced; left out where none was.
+    /// Cost of certificate rotation; left out where no certificate was replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rotation: Option<RotationSummary>,
     /// The count check over all stages, warm-up included.
@@ -424,14 +424,14 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// The phases of the connections that were made while measuring; where calls share
-    /// connections they are made before the first of them, often in warm-up.
+    /// Returns the phases of the connections that were made while measuring; where calls share connections, these are
+    /// made before the first call, often in the warm-up.
     pub fn phases(&self) -> Option<&PhasesSummary> {
         let stages = self.stages.iter().filter_map(|s| s.phases.as_ref());
         self.total.phases.as_ref().into_iter().chain(stages).next()
     }
 
-    /// The figures of the run that `header` describes, whose intervals add up to `totals`.
+    /// Computes the figures of the run that `header` describes, whose intervals add up to `totals`.
     pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
@@ -456,7 +456,7 @@ impl Summary {
                 measured.merge(&t);
             }
         }
-        // Known since before the warm-up, and as good for what follows it.
+        // Measured before the warm-up, and valid for the stages after it too.
         let ends = [&mut measured.client, &mut measured.server];
         for (end, before) in ends.into_iter().zip(totals.rss_before) {
             if let Some(end) = end {

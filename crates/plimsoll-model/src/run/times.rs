@@ -1,4 +1,4 @@
-//! Times of a run as figures, in µs.
+//! Statistics of a run's times, in µs.
 
 use serde::Serialize;
 
@@ -38,16 +38,16 @@ pub struct TimesSummary {
     pub p99_99_us: Option<f64>,
     /// The longest.
     pub max_us: f64,
-    /// Between what each of these lies had the generator been on time; `None`: its lateness is in none of them, or is
-    /// not known.
+    /// Bounds of the statistics had the generator been on time; `None`: its lateness doesn't affect them, or is not
+    /// known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instrument: Option<InstrumentSummary>,
-    /// How much these would differ in another run like it; left out of times that are not a whole run's.
+    /// Sampling intervals in another run like this one; only for times of a whole run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingSummary>,
 }
 
-/// The instrument intervals of [`TimesSummary`]'s figures, µs: each from the least that it was to what was measured.
+/// The instrument intervals of [`TimesSummary`]'s statistics, µs: each from the lower bound to the measured value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct InstrumentSummary {
     /// Interval of the mean.
@@ -89,7 +89,7 @@ impl InstrumentSummary {
         }
     }
 
-    /// The percentiles' intervals with their names, in order.
+    /// Returns the percentiles' intervals with their names, in order.
     pub fn percentiles(&self) -> [(&'static str, Option<[f64; 2]>); 7] {
         [
             ("p50", self.p50_us),
@@ -113,7 +113,7 @@ pub(super) fn rounded(value: f64) -> f64 {
 }
 
 impl TimesSummary {
-    /// `None` where nothing was recorded.
+    /// Summarises `times`; `None` where nothing was recorded.
     pub fn of(times: &Times) -> Option<TimesSummary> {
         let h = times.histogram()?;
         let at = |p: f64| quantile(h, p).map(micros);
@@ -135,7 +135,7 @@ impl TimesSummary {
         })
     }
 
-    /// Adds instrument intervals, where it is known how late calls were. `None` where nothing was recorded.
+    /// Summarises `times` with instrument intervals, where lateness is known. `None` where nothing was recorded.
     pub fn within(times: &Times, lateness: Option<&Lateness>) -> Option<TimesSummary> {
         let low_ends = lateness.map(|late| LowEnds::of(times, late));
         TimesSummary::of(times).map(|summary| summary.with(low_ends))
@@ -154,7 +154,7 @@ impl TimesSummary {
         }
     }
 
-    /// The percentiles with their names, in order.
+    /// Returns the percentiles with their names, in order.
     pub fn percentiles(&self) -> [(&'static str, Option<f64>); 7] {
         [
             ("p50", self.p50_us),

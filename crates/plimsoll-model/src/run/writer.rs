@@ -1,8 +1,8 @@
 //! Writes a run directory while the run goes on.
 //!
-//! Invariant: what was written before an error stays readable. A file that could not be
-//! written to its line's end is cut back to its last whole line, and nothing is added to
-//! it afterwards; the run goes on and its totals stay whole in memory.
+//! Invariant: what was written before an error stays readable. A file whose last line could not be written completely
+//! is truncated to its last complete line and not written to again; the run goes on and its totals stay complete in
+//! memory.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -17,15 +17,15 @@ use super::{
     ShardFigures, State, Summary, Totals, Unsaved, file,
 };
 
-/// With fewer connections a page of memory more or less, and what a process needs once, decide what
-/// a connection seems to take.
+/// Minimum number of connections for a memory figure: with fewer, single pages and one-time allocations of the process
+/// dominate.
 pub const MANY_CONNECTIONS: u32 = 100;
 
-/// A file that grows by whole lines, and is given up at the first error.
+/// A file to which complete lines are appended, and which is given up at the first error.
 struct Growing {
     path: PathBuf,
     file: File,
-    /// Bytes that are whole lines.
+    /// Bytes of complete lines.
     whole: u64,
 }
 
@@ -50,14 +50,14 @@ impl Growing {
                 Ok(())
             }
             Err(error) => {
-                // Cutting needs no room. Where even that fails, readers do it.
+                // Truncating needs no space. If even that fails, readers ignore the partial line.
                 let _cut = self.file.set_len(self.whole);
                 Err(RunError::io(&self.path, "writing to it")(error))
             }
         }
     }
 
-    /// Waits until the file is kept. A file system may report only then that there was no room.
+    /// Syncs the file to disk. Some file systems report only then that the disk is full.
     fn close(self) -> Result<(), RunError> {
         output::settle(&self.file).map_err(RunError::io(&self.path, "writing to it"))
     }
@@ -69,12 +69,12 @@ pub struct RunWriter {
     header: RunHeader,
     plan: String,
     totals: Totals,
-    /// `None` once writing has failed.
+    /// The file of intervals; `None` once writing has failed.
     intervals: Option<Growing>,
     requests: Option<zstd::Encoder<'static, Growing>>,
     keep_requests: bool,
     log: Option<Growing>,
-    /// The first error, as reason for the run's being partial.
+    /// The first error, which is the reason for a partial run.
     failure: Option<String>,
 }
 
@@ -88,11 +88,11 @@ impl Write for Growing {
 }
 
 impl RunWriter {
-    /// Make the directory `dir`, or take it when it is empty, and write what is known
-    /// before the first call. `plan_toml` is the resolved plan without secrets.
+    /// Creates the directory `dir`, or uses it if it is empty, and writes what is known before the first call.
+    /// `plan_toml` is the resolved plan without secrets.
     ///
     /// # Errors
-    /// When there is something in the directory, or it can't be written.
+    /// When the directory is not empty or can't be written.
     pub fn create(dir: &Path, header: RunHeader, plan_toml: &str) -> Result<RunWriter, RunError> {
         fs::create_dir_all(dir).map_err(RunError::io(dir, "making the run directory"))?;
         let mut entries = fs::read_dir(dir).map_err(RunError::io(dir, "reading it"))?;
@@ -119,7 +119,7 @@ impl RunWriter {
         Ok(writer)
     }
 
-    /// Writes a run that is made of figures alone, as one interval.
+    /// Writes a run that consists of figures alone, as one interval.
     ///
     /// # Errors
     /// As [`RunWriter::create`], and when the interval can't be written.
@@ -134,10 +134,10 @@ impl RunWriter {
         finished.map_err(|unsaved| unsaved.error)
     }
 
-    /// There will be one record a call, or none. Asked before the first interval.
+    /// Sets whether one record a call is written. Must be called before the first interval.
     ///
     /// # Errors
-    /// When the file of the records can't be made.
+    /// When the file of the records can't be created.
     pub fn keeping_requests(mut self, keep: bool) -> Result<RunWriter, RunError> {
         if keep {
             let growing = Growing::create(self.dir.join(file::REQUESTS))?;
@@ -150,18 +150,18 @@ impl RunWriter {
         Ok(self)
     }
 
-    /// The run directory.
+    /// Returns the run directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Returns the header, as far as it is known.
+    /// Returns the header as far as it is known.
     pub fn header(&self) -> &RunHeader {
         &self.header
     }
 
-    /// So many connections that came up before the load took so many bytes of the client's heap, where
-    /// that is known. Of few nothing is kept: what a process needs once would be most of it.
+    /// Records the heap that connections made before the load took, if known. Ignored for few connections, where
+    /// one-time allocations of the process dominate.
     pub fn connecting_took(&mut self, connections: u32, heap_bytes: Option<u64>) {
         if let Some(bytes) = heap_bytes.filter(|_| connections >= MANY_CONNECTIONS) {
             let each = bytes as f64 / f64::from(connections);
@@ -169,9 +169,9 @@ impl RunWriter {
         }
     }
 
-    /// What the TLS handshakes agreed on.
+    /// Records the parameters that the TLS handshakes negotiated.
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
-        // A note would be too little for a certificate that was not checked.
+        // A certificate that was not checked is a health problem, not a note.
         let unusual = tls.certificate.iter();
         let taken = unusual.filter(|how| **how != CertificateTaken::Unchecked);
         let taken = taken.map(|how| format!("the server's certificate {}", how.sentence()));
@@ -182,7 +182,7 @@ impl RunWriter {
                 tls.renewed
             ));
         }
-        // Servers that had a choice are noted with what they chose.
+        // Notes the HTTP version that servers chose, where they had a choice.
         let mut chosen: Vec<&str> = tls
             .handshakes
             .iter()
@@ -196,29 +196,28 @@ impl RunWriter {
         self.header.tls = Some(tls);
     }
 
-    /// What the live view has used of the client's CPU.
+    /// Records the CPU time that the live view used of the client's.
     pub fn live_view(&mut self, cpu: std::time::Duration) {
         self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
     }
 
-    /// The server's processes that were watched.
+    /// Records the watched processes of the server.
     pub fn server_processes(&mut self, pids: &[i32]) {
         self.header.server_pids = pids.to_vec();
     }
 
-    /// How each shard of the run did.
+    /// Records the figures of each shard.
     pub fn shards(&mut self, shards: Vec<ShardFigures>) {
         self.header.shards = shards;
     }
 
-    /// The figures so far.
+    /// Returns the figures so far.
     pub fn summary(&self) -> Summary {
         Summary::of(&self.header, &self.totals)
     }
 
-    /// Add an interval, and the records of the calls that ended in it where they are
-    /// kept. An error comes once: what could not be written is given up, and the
-    /// figures stay whole in memory.
+    /// Adds an interval, and the records of the calls that ended in it where these are written. An error is returned
+    /// once: the file is given up, and the figures stay complete in memory.
     pub fn interval(
         &mut self,
         interval: &IntervalRecord,
@@ -226,7 +225,8 @@ impl RunWriter {
     ) -> Result<(), RunError> {
         self.totals.add(&self.header, interval);
         let mut outcome = Ok(());
-        // Calls before the line that counts them: of a run that is killed between, none is counted that is not there.
+        // Calls are written before the line that counts them, so that a killed run never counts a call that is
+        // missing.
         if let Some(encoder) = &mut self.requests
             && !requests.is_empty()
             && let Err(error) = write_requests(encoder, requests)
@@ -259,12 +259,11 @@ impl RunWriter {
         }
     }
 
-    /// The run has ended: write `run.json` for good. A complete run whose health is not
-    /// valid becomes [`State::Invalid`]; one of which not everything could be written
-    /// becomes [`State::Partial`].
+    /// Ends the run and writes the final `run.json`. A complete run with invalid health becomes [`State::Invalid`];
+    /// one that could not be written completely becomes [`State::Partial`].
     ///
     /// # Errors
-    /// When `run.json` can't be written; the figures come with the error.
+    /// When `run.json` can't be written; the error contains the figures.
     pub fn finish(mut self, ending: Ending) -> Result<Run, Unsaved> {
         let requests = self.requests.take().map(|encoder| {
             let path = self.dir.join(file::REQUESTS);
@@ -312,7 +311,7 @@ fn describe(error: &RunError) -> String {
     }
 }
 
-/// The state that a run ends in, and why.
+/// Returns the final state and its reason.
 fn verdict(ending: Ending, failure: Option<String>, summary: &Summary) -> (State, Option<String>) {
     if ending.state != State::Complete {
         return (ending.state, ending.reason);
@@ -331,7 +330,7 @@ fn verdict(ending: Ending, failure: Option<String>, summary: &Summary) -> (State
     }
 }
 
-/// A line a call, flushed to a block's end so that a killed run's calls can be read.
+/// Writes one line a call and flushes the compressed block, so that the calls of a killed run can be read.
 fn write_requests(
     encoder: &mut zstd::Encoder<'static, Growing>,
     requests: &[RequestRecord],
@@ -345,7 +344,7 @@ fn write_requests(
     encoder.flush()
 }
 
-/// Write `run.json` whole or not at all.
+/// Writes `run.json` atomically.
 fn write_document(
     dir: &Path,
     state: State,

@@ -6,18 +6,18 @@ use rand_distr::{Distribution, Gamma};
 
 use crate::plan::Spacing;
 
-/// The gaps of a renewal process whose mean gap is 1.
+/// The gap distribution of a renewal process with a mean gap of 1.
 #[derive(Clone, Debug)]
 pub(super) enum Gaps {
     /// Exponential gaps.
     Exponential,
-    /// Gaps of a gamma distribution, and the distribution of the gap that the beginning falls into; `None` once that has
-    /// passed.
+    /// Gaps of a gamma distribution; the second distribution is that of the gap in which the run starts, `None` once
+    /// that gap has passed.
     Gamma(Gamma<f64>, Option<Gamma<f64>>),
 }
 
 impl Gaps {
-    /// Shapes that no gamma distribution can have give exponential gaps.
+    /// Shapes that are invalid for a gamma distribution give exponential gaps.
     pub(super) fn of(spacing: Spacing) -> Gaps {
         let Spacing::Gamma(shape) = spacing else {
             return Gaps::Exponential;
@@ -35,9 +35,9 @@ impl Gaps {
         match self {
             Gaps::Exponential => -(1.0 - uniform(rng)).ln(),
             Gaps::Gamma(gaps, first) => match first.take() {
-                // A run begins at any moment of the process, and that is in a long gap more often than in a short one:
-                // in gaps weighted by their length, which are of the next higher shape. Otherwise a run of bursts would
-                // have more arrivals than its rate.
+                // A run starts at an arbitrary moment of the process, which is more likely to lie in a long gap: gaps
+                // weighted by their length follow a gamma distribution whose shape is higher by one. Otherwise a
+                // bursty run would have more arrivals than its rate.
                 Some(first) => uniform(rng) * first.sample(rng),
                 None => gaps.sample(rng),
             },
@@ -45,7 +45,7 @@ impl Gaps {
     }
 }
 
-/// Draws 53 bits in [0, 1), so that 1 less it is in (0, 1].
+/// Draws 53 random bits as a number in [0, 1), so that 1 minus it is in (0, 1].
 #[inline]
 fn uniform(rng: &mut ChaCha8Rng) -> f64 {
     (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)

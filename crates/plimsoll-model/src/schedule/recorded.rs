@@ -7,13 +7,13 @@ use crate::recording::{Cursor, Recording};
 #[derive(Debug)]
 pub(super) struct Replay {
     recording: Recording,
-    /// The end of all numbers.
+    /// One more than the last arrival's number.
     end_number: u64,
-    /// When the load ends. Nanoseconds since its start.
+    /// The end of the load, in nanoseconds since its start.
     end: u64,
 }
 
-/// One share of them, in order.
+/// Iterator over one share of the arrivals, in order.
 #[derive(Clone, Debug)]
 pub(super) struct Replayed {
     cursor: Cursor,
@@ -24,7 +24,7 @@ pub(super) struct Replayed {
 }
 
 impl Replay {
-    /// `None`: the load has no recording.
+    /// Returns the arrivals of `load`; `None`: it has no recording.
     pub(super) fn of(load: &Load) -> Option<Replay> {
         let recording = load.recording.clone()?;
         let length = |warmup: bool| {
@@ -43,7 +43,7 @@ impl Replay {
             let last = warmed_up.saturating_add(calls);
             if last < end_number {
                 end_number = last;
-                // The last call stands for the time up to the next.
+                // The load ends when the first arrival that is no longer sent would have been due.
                 end = time(&recording, &mut cursor, last, repeats)
                     .unwrap_or(end)
                     .min(end);
@@ -56,7 +56,7 @@ impl Replay {
         })
     }
 
-    /// When the load ends. Nanoseconds since its start.
+    /// Returns the end of the load, in nanoseconds since its start.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -74,7 +74,7 @@ impl Replay {
 }
 
 impl Replayed {
-    /// The number and the time of the next arrival; the one after it is `step` further on.
+    /// Returns number and time of the next arrival, and moves on by `step` arrivals.
     #[inline]
     pub(super) fn next(&mut self, step: u64) -> Option<(u64, u64)> {
         let number = self.number;
@@ -88,7 +88,8 @@ impl Replayed {
     }
 }
 
-/// When arrival `number` is due, in nanoseconds since the load's start; `repeats`: the recording begins anew at its end.
+/// Returns when arrival `number` is due, in nanoseconds since the load's start. `repeats`: the recording restarts at
+/// its end.
 fn time(recording: &Recording, cursor: &mut Cursor, number: u64, repeats: bool) -> Option<u64> {
     let (round, place) = (number / recording.count(), number % recording.count());
     if round > 0 && !repeats {
@@ -98,8 +99,8 @@ fn time(recording: &Recording, cursor: &mut Cursor, number: u64, repeats: bool) 
     Some(begins.saturating_add(cursor.time(place)?))
 }
 
-/// The number of the first arrival that is not due before `at`, in nanoseconds since the load's start; that of all
-/// arrivals where there is none.
+/// Returns the number of the first arrival at or after `at`, in nanoseconds since the load's start; the number of all
+/// arrivals if there is none.
 fn first_at(recording: &Recording, cursor: &mut Cursor, at: u64, repeats: bool) -> u64 {
     let round = if repeats { at / recording.end() } else { 0 };
     let within = at - round * recording.end();

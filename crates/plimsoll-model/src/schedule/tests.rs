@@ -222,8 +222,8 @@ fn gamma_gaps_have_mean_and_variance_of_their_shape() {
     }
 }
 
-/// Bursts begin at any moment of the process: a run is as likely to begin within a long gap as its length says, so short
-/// runs have as many arrivals as their rate says, too.
+/// Bursts start at an arbitrary moment of the process: a run is the more likely to start in a gap the longer the gap
+/// is, so that short runs too have as many arrivals as their rate says.
 #[test]
 fn short_gamma_runs_have_arrivals_of_their_rate() {
     const RUNS: u64 = 4_000;
@@ -266,7 +266,7 @@ fn measured_call_count_excludes_warmup() {
         assert_eq!(measured(&load(spacing, endless.clone(), None)), 10_000);
         assert_eq!(measured(&load(spacing, endless, Some(7))), 7);
     }
-    // Two turns of five.
+    // Two batches of five calls.
     let mut in_turns = load(
         Spacing::Constant,
         vec![stage(false, 10_000, 20.0, 20.0)],
@@ -366,10 +366,10 @@ proptest! {
         prop_assert!(whole.windows(2).all(|w| w[0].at <= w[1].at));
     }
 
-    /// Loads that take turns send together, arrival by arrival, what one would have sent: each
-    /// its turn in every round, whole turns at a time.
+    /// Loads that share a schedule in batches send together, arrival by arrival, what one load would have sent, and
+    /// each has its whole batch in every round.
     #[test]
-    fn turns_partition_the_whole(
+    fn batches_partition_the_whole(
         poisson in any::<bool>(),
         seed in any::<u64>(),
         of in 1u32..6,
@@ -398,7 +398,7 @@ proptest! {
         let times = |(at, stage, ..): &(u64, u8, u32, u64)| (*at, *stage);
         let arrivals: Vec<(u64, u8)> = whole.iter().map(|a| (a.at, a.stage)).collect();
         prop_assert_eq!(dealt.iter().map(times).collect::<Vec<_>>(), arrivals);
-        // By places in the shared schedule; two arrivals at one moment may come in either order.
+        // Compared by positions in the shared schedule; two arrivals at the same moment may come in either order.
         if whole.windows(2).all(|w| w[0].at < w[1].at) {
             for (place, (.., index, number)) in dealt.iter().enumerate() {
                 let round = place as u64 / u64::from(of * calls);
@@ -409,7 +409,7 @@ proptest! {
         }
     }
 
-    /// Loads with shares of a schedule send together what one would have, each exactly its share of
+    /// Loads with unequal shares of a schedule send together what one load would have sent, each exactly its share of
     /// every round.
     #[test]
     fn weights_partition_the_whole(
@@ -442,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn even_spacing_is_even(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
+    fn even_spacing_has_equal_gaps(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
         let schedule = Schedule::new(&load(Spacing::Constant, vec![stage(false, ms, rate, rate)], None), 1);
         let gap = 1e9 / rate;
         for pair in schedule.share(0, 1).take(5_000).collect::<Vec<_>>().windows(2) {

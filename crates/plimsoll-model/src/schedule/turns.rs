@@ -1,12 +1,12 @@
-//! Arrivals of one schedule dealt to several loads in turns.
+//! Assigns the arrivals of one schedule to several loads, in batches.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::plan::Turns;
 
-/// The numbers from 0 to `of` in the order of one round: drawn from the seed and the round alone
-/// (Fisher and Yates).
+/// Returns the batch numbers 0 to `of` - 1 in the order of one round, shuffled (Fisher and Yates) from the seed and
+/// the round alone.
 pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(round);
@@ -18,12 +18,12 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
     order
 }
 
-/// Numbers of one load's own arrivals, from 0, and their numbers in the schedule that it shares.
+/// Maps the numbers of one load's own arrivals, from 0, to those of the schedule that it shares, and back.
 #[derive(Clone, Debug)]
 pub(super) struct Deal {
     turns: Turns,
     round: u64,
-    /// The places of the load's own turns in that round, from the first.
+    /// The positions of the load's own batches within that round, ascending.
     places: Vec<u64>,
 }
 
@@ -71,7 +71,7 @@ impl Deal {
         u64::from(self.turns.calls)
     }
 
-    /// Returns how many arrivals of a round are the load's own.
+    /// Returns the number of arrivals of a round that belong to the load.
     fn own_per_round(&self) -> u64 {
         self.calls() * u64::from(self.turns.share)
     }
@@ -80,7 +80,7 @@ impl Deal {
         self.calls() * u64::from(self.turns.of)
     }
 
-    /// Returns the number in the schedule of the load's own arrival `own`.
+    /// Returns the number in the schedule of arrival `own` of the load.
     #[inline]
     pub(super) fn shared(&mut self, own: u64) -> u64 {
         let calls = self.calls();
@@ -92,7 +92,7 @@ impl Deal {
             .saturating_add(place * calls + within % calls)
     }
 
-    /// The load's own number of the schedule's arrival `shared`; `None`: it is another's.
+    /// Returns the load's own number of arrival `shared` of the schedule; `None`: it belongs to another load.
     pub(super) fn own(&mut self, shared: u64) -> Option<u64> {
         let calls = self.calls();
         let (round, within) = (shared / self.per_round(), shared % self.per_round());

@@ -1,18 +1,18 @@
-//! What the trials show by themselves: rates that met the objectives, and rates that did not.
+//! Rates that trials have shown to meet the objectives, or not to meet them.
 //!
-//! A trial counts only until a longer one, at its rate or below, says that its length hid what was
-//! coming. A generator-limited trial says nothing about the target; a rate at which they
-//! outnumber the others is an upper bound of what can be searched, and marked as the generator's.
+//! A trial stops counting when a longer one, at its rate or below, shows that it was too short to reveal a failure. A
+//! generator-limited trial says nothing about the target; a rate at which such trials outnumber the others is the
+//! upper end of the search, and marked as the generator's limit.
 
 use super::{Purpose, Trial, Verdict};
 
-/// Two trials must agree that the generator is at its limit: one may be a hiccup.
+/// Trials that must agree on the generator's limit: a single one may be a hiccup.
 const GENERATOR_TRIALS: usize = 2;
-/// So much longer a trial must be to count for more.
+/// Factor by which a trial must be longer to overrule another.
 const MIN_LENGTH_RATIO: f64 = 1.5;
 
 impl Verdict {
-    /// The target did not carry the rate.
+    /// Returns whether the target did not sustain the rate.
     pub fn is_failure(&self) -> bool {
         matches!(self, Verdict::Missed { .. } | Verdict::Growing)
     }
@@ -22,7 +22,7 @@ impl Verdict {
     }
 }
 
-/// The generator can't make `rate`.
+/// Returns whether `rate` is beyond the generator.
 pub(super) fn is_generators(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
         trials
@@ -33,7 +33,7 @@ pub(super) fn is_generators(trials: &[Trial], rate: f64) -> bool {
     at(true) >= GENERATOR_TRIALS && at(true) > at(false)
 }
 
-/// A longer trial at the rate of `trial`, or at a lower one, failed.
+/// Returns whether a longer trial failed at the rate of `trial` or below.
 pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
     trials.iter().any(|t| {
         t.verdict.is_failure()
@@ -42,12 +42,12 @@ pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
     })
 }
 
-/// The rates between which the line seems to lie.
+/// The rates between which the line probably lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Bounds {
-    /// The highest that met the objectives, as far as that counts.
+    /// The highest rate that met the objectives in a trial that counts.
     pub(super) lower: Option<f64>,
-    /// The lowest that did not, or that the generator can't make.
+    /// The lowest rate that did not, or that the generator can't make.
     pub(super) upper: Option<f64>,
 }
 
@@ -68,10 +68,9 @@ pub(super) fn bounds(trials: &[Trial]) -> Bounds {
     }
 }
 
-/// What a trial of the target leaves to hope for at a rate: it failed there more often than
-/// not, by the longest trials there are.
+/// Returns whether a rate is to be given up: most of the longest trials at it failed.
 pub(super) fn is_lost(trials: &[Trial], rate: f64) -> bool {
-    // One in which the generator was the limit outlasts none of the target.
+    // A generator-limited trial does not overrule one of the target.
     let here = || {
         trials.iter().filter(|t| {
             t.rate_per_s == rate && t.purpose != Purpose::Curve && !t.verdict.is_limited()

@@ -1,14 +1,13 @@
-//! Where the line lies, given how all trials ended: a probability for every rate.
+//! Estimates where the load line lies: a probability for every rate, given the results of all trials.
 //!
-//! Each trial weighs as much as it knows. One that met the objectives, or missed them, says on
-//! which side of its rate the line is, blurred by the server's spread from trial to trial and
-//! within the trial: the shorter, the more (probabilistic bisection: Waeber, Frazier and Henderson
-//! 2013). One that measured how the queue grew says what the target carried: while a server is
-//! never idle it ends as many calls as it can, and the queue it leaves is a random walk that is
-//! reflected at zero (Harrison, *Brownian Motion and Stochastic Flow Systems*, 1.8).
+//! Each trial is weighted by its information. A verdict shows on which side of its rate the line is, blurred by the
+//! server's variation between trials and within the trial; the shorter the trial, the more (probabilistic bisection:
+//! Waeber, Frazier and Henderson 2013). A trial that measured the growth of the queue shows the throughput: a server
+//! that is never idle ends as many calls as it can, and the queue is a random walk reflected at zero (Harrison,
+//! *Brownian Motion and Stochastic Flow Systems*, 1.8).
 //!
-//! The line is either the capacity, or objectives break below it; both are held possible until
-//! the trials decide between them. Their spread is not known either: it is averaged over.
+//! The line is either the capacity, or objectives are missed below it; both stay possible until the trials decide. The
+//! variation between trials is unknown as well and is averaged over.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
@@ -16,63 +15,62 @@ use super::bounds::{is_generators, is_outlasted};
 use super::growth::{MAX_TOLERATED_GROWTH, critical};
 use super::{Goal, Purpose, Trial, Verdict};
 
-/// Ranges of rates that are weighed at once, and how often they are laid anew where the weight is.
+/// Number of rate ranges that are weighed at once; the next: how often they are refined where the weight is.
 const CELL_COUNT: usize = 128;
 const MAX_PASSES: usize = 5;
-/// The shares of the cells that go where the line may be, and where the capacity may be; the others
-/// go everywhere.
+/// Shares of the cells placed where the line may be, and (second constant) where the capacity may be; the others cover
+/// all rates.
 const TO_LINE: f64 = 0.5;
-/// Where no cell has more of the weight than this, they are narrow enough.
+/// Cells are narrow enough when none has more of the total weight than this.
 const MAX_CELL_WEIGHT: f64 = 0.03;
 const TO_CAPACITY: f64 = 0.25;
-/// Spreads of the target from trial to trial that are held possible, in parts of the precision,
-/// and how probable they are before any trial, where what it carries is measured. Where it isn't,
-/// one is as probable as another.
+/// Assumed standard deviations of the target between trials, in multiples of the precision, each with its prior
+/// probability where throughput is measured. Otherwise all are equally probable.
 const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
 /// A probability that makes no difference.
 const NEGLIGIBLE_PROBABILITY: f64 = 1e-7;
-/// A trial says nothing this often: the machine hiccuped.
+/// Probability that a trial is uninformative because the machine hiccuped.
 const HICCUP_PROBABILITY: f64 = 0.005;
-/// The chance, before any trial, that the line is the capacity; and where every rate that was too
-/// high met the objectives all the same, and only its queue grew.
+/// Prior probability that the line is the capacity; the next: the same where no rate missed the objectives and only
+/// queues grew.
 const CAPACITY_PRIOR: f64 = 0.6;
 const ONLY_GREW_PRIOR: f64 = 0.97;
-/// A capacity lies at most so many times above a line that isn't one.
+/// Highest capacity that is considered, in multiples of a line below it.
 const HIGHEST_CAPACITY: f64 = 4.0;
-/// What a server carries when more than this many times as much is asked of it may be less than
-/// it can: such a trial is a hint where to look, and no measurement.
+/// Above this multiple of its throughput an overloaded server may carry less than its capacity: such a trial is a hint
+/// where to look, not a measurement.
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
-/// How far from what it can that may be where objectives are met all the same, in parts of it.
+/// How far the throughput may be below the capacity where objectives are still met, relative to it.
 const OVERLOADED_DOUBT: f64 = 0.04;
-/// Less growth than this, in standard errors, shows no queue.
+/// Growth below this many standard errors does not show a queue.
 const NO_GROWTH: f64 = 1.0;
 
-/// What a trial knows.
+/// The information of one trial.
 struct Evidence {
     rate: f64,
-    /// Its side of the line; `None`: a longer trial contradicts it.
+    /// The side of the line; `None`: a longer trial contradicts the verdict.
     met: Option<bool>,
-    /// Its queue grew; and it met the objectives all the same.
+    /// The queue grew; the next: it grew although the objectives were met.
     grew: bool,
     only_grew: bool,
-    /// The queue's growth from its first reading, in parts of the rate, where it measures the capacity.
+    /// The growth of the queue from its first reading, relative to the rate, if it measures the capacity.
     growth: Option<f64>,
     first: f64,
-    /// Variance of what was carried within the trial, in parts of the rate.
+    /// Variance of the throughput within the trial, relative to the rate.
     within: f64,
-    /// How the spread from trial to trial evens out with its length.
+    /// Factor of the standard deviation between trials, which averages out over the trial's length.
     mood: f64,
 }
 
-/// A range of rates (their logarithms), and the weights of what lies in it.
+/// A range of rates (as logarithms), with weights of the hypotheses about it.
 #[derive(Clone, Copy)]
 struct Cell {
     from: f64,
     to: f64,
-    /// The weight as the capacity that is the line; the next: as a line below the capacity.
+    /// The weight of the line being the capacity in this range; the next: of a line below the capacity.
     capacity: f64,
     below: f64,
-    /// How well it explains what was carried.
+    /// The likelihood of the measured throughput for a capacity in this range.
     carried: f64,
 }
 
@@ -90,25 +88,25 @@ impl Cell {
     }
 }
 
-/// The probability of every rate to be the line.
+/// The probability of each rate to be the load line.
 pub(super) struct Estimate {
-    /// The cells in the order of their rates; their weights add up to 1.
+    /// The cells in ascending order of rate; their weights add up to 1.
     cells: Vec<Cell>,
-    /// The target's spread from trial to trial, in parts of the rate.
+    /// The target's standard deviation between trials, relative to the rate.
     spread: f64,
     dispersion: f64,
-    /// Growth that is within the precision, in parts of the rate.
+    /// Growth that is within the precision, relative to the rate.
     unseen: f64,
     trial_s: f64,
 }
 
 impl Estimate {
-    /// `None`: nothing is known of one side.
+    /// Estimates the line from `trials`; `None`: only one side of it has been seen.
     pub(super) fn of(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
         Estimate::made(goal, trials, false)
     }
 
-    /// Returns [`Estimate::of`] with trials that count though longer ones contradict them.
+    /// Estimates like [`Estimate::of`], but also counts trials that longer ones contradict.
     pub(super) fn with_outlasted(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
         Estimate::made(goal, trials, true)
     }
@@ -135,7 +133,7 @@ impl Estimate {
         for pass in 1..MAX_PASSES {
             let heaviest = cells.iter().map(Cell::line).fold(0.0, f64::max);
             let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(Cell::line).sum::<f64>();
-            // A peak may have hidden between the first ones.
+            // The first, coarse passes may have missed a peak.
             if fine && pass > 2 {
                 break;
             }
@@ -156,7 +154,7 @@ impl Estimate {
         })
     }
 
-    /// The rate below which the line lies with this probability.
+    /// Returns the rate below which the line lies with this probability.
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let mut sum = 0.0;
         for cell in &self.cells {
@@ -170,23 +168,23 @@ impl Estimate {
         self.cells.last().map_or(0.0, |cell| cell.to.exp())
     }
 
-    /// How wide the middle `share` of the probability is, in parts of its median.
+    /// Returns the width of the central interval of probability `share`, relative to its median.
     pub(super) fn width(&self, share: f64) -> f64 {
         let tail = (1.0 - share) / 2.0;
         (self.quantile(1.0 - tail) - self.quantile(tail)) / self.quantile(0.5)
     }
 
-    /// The probability that the line is the capacity.
+    /// Returns the probability that the line is the capacity.
     pub(super) fn is_capacity(&self) -> f64 {
         self.cells.iter().map(|c| c.capacity).sum()
     }
 
-    /// The standard error of what is carried within so many calls, in parts of the rate.
+    /// Returns the standard error of the throughput over this many calls, relative to the rate.
     pub(super) fn within(&self, calls: f64) -> f64 {
         (self.dispersion / calls.max(1.0)).sqrt()
     }
 
-    /// What becomes of trials of this length at rates near `middle`.
+    /// Predicts trials of this length at rates near `middle`.
     pub(super) fn trials(&self, middle: f64, length_s: f64) -> Trials<'_> {
         let mood = self.spread * (self.trial_s / length_s).sqrt();
         let within = self.within(middle * length_s);
@@ -204,24 +202,24 @@ impl Estimate {
     }
 }
 
-/// Trials that are to be made.
+/// Predicted results of trials.
 pub(super) struct Trials<'a> {
     lines: Vec<&'a Cell>,
-    /// The deviation of what is carried, in parts of the rate.
+    /// The standard deviation of the throughput, relative to the rate.
     blur: f64,
-    /// The growth that is not clear, in deviations.
+    /// The growth that is not significant, in standard deviations.
     unclear: f64,
-    /// Trials read how queues grew.
+    /// Whether trials measure the growth of queues.
     measured: bool,
 }
 
 impl Trials<'_> {
-    /// The probability that one at `rate` meets the objectives; and that it does, and the line is
-    /// no farther from the rate than `near`, in parts of the line.
+    /// Returns the probability that a trial at `rate` meets the objectives, and the probability that it does and the
+    /// line is within `near` of the rate, relative to the line.
     pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
         let normal = Normal::standard();
         let at = rate.ln();
-        // The lines from which the rate is that far.
+        // The lines at that distance from the rate.
         let least = (rate / (1.0 + near)).ln();
         let most = (rate / (1.0 - near).max(f64::MIN_POSITIVE)).ln();
         let (mut passes, mut succeeds) = (0.0, 0.0);
@@ -242,10 +240,10 @@ impl Trials<'_> {
     }
 }
 
-/// The variance of what is carried in a second, in parts of its mean (service times' squared
-/// coefficient of variation), from the trials in which the server was never idle.
+/// Returns the variance of the throughput in a second, relative to its mean (the squared coefficient of variation of
+/// service times), from the trials in which the server was never idle.
 fn dispersion(trials: &[Trial]) -> f64 {
-    // Before there are figures: one, of a server between constant and exponential service times.
+    // Before there is data: the value of a server between constant and exponential service times.
     let (mut squares, mut degrees) = (0.5, 1.0);
     if trials.iter().all(|t| t.growth.is_none()) {
         return 0.0;
@@ -297,7 +295,7 @@ fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> 
     all
 }
 
-/// The edges of as many cells, the narrower the more weight there is.
+/// Returns the edges of as many cells, narrower where there is more weight.
 fn closer(cells: &[Cell]) -> Vec<f64> {
     let sum = |of: fn(&Cell) -> f64| cells.iter().map(of).sum::<f64>();
     let (line, carried, width) = (sum(Cell::line), sum(|c| c.carried), sum(Cell::width));
@@ -322,7 +320,7 @@ fn closer(cells: &[Cell]) -> Vec<f64> {
     edges
 }
 
-/// The cells between `edges` with their weights, and the mean spread.
+/// Returns the cells between `edges` with their weights, and the mean standard deviation between trials.
 fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
@@ -352,8 +350,8 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
-        // How well each rate, as the capacity, explains what was carried; and each rate, as the
-        // line, on which side of it the trials ended.
+        // The likelihood of the measured throughput for each rate as the capacity; the next: of the verdicts for each
+        // rate as the line.
         let mut carried = vec![1.0_f64; grid.len()];
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];
@@ -370,13 +368,13 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
                 let room = if met { x - at } else { at - x } / blur;
                 let side = sure(normal.cdf(room));
                 as_below[i] *= side;
-                // Where the growth is known it settles what the capacity is.
+                // Where the growth is known, it determines the capacity.
                 if e.growth.is_none() || (!met && !e.grew) {
                     as_capacity[i] *= side;
                 }
             }
         }
-        // A capacity anywhere above the line.
+        // The capacity may be anywhere above the line.
         let mut above = 0.0;
         for (i, cell) in cells.iter_mut().enumerate().rev() {
             let carried = carried[i] * cell.width();
@@ -394,13 +392,13 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
     (cells, if total > 0.0 { spreads / total } else { 0.0 })
 }
 
-/// The probability that a random walk is at most at `end`: from `first`, of drift `drift` and
-/// deviation 1, and reflected at zero.
+/// Returns the probability that a random walk that starts at `first`, with drift `drift` and deviation 1 and reflected
+/// at zero, is at most at `end`.
 fn reflected(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     normal.cdf(end - first - drift) - mirrored(normal, first, end, drift)
 }
 
-/// e^(2·drift·end) · Φ(−end − first − drift), where the factors alone would not fit a float.
+/// Returns e^(2·drift·end) · Φ(−end − first − drift), whose factors alone would overflow.
 fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     match end + first + drift {
         far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / SQRT_TWO_PI,
@@ -408,8 +406,8 @@ fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     }
 }
 
-/// The density of such a walk of deviation `blur`, from the first to the second of `queue`; where
-/// that is below `least` the probability of so little. In parts of the rate.
+/// Returns the density of such a walk with deviation `blur` from the first to the second value of `queue`; if that is
+/// below `least`, the probability of a value below it. Relative to the rate.
 fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
     let density = |z: f64| (-z * z / 2.0).exp() / SQRT_TWO_PI;
     let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);
@@ -430,7 +428,7 @@ const SQRT_TWO_PI: f64 = 2.506_628_274_631;
 mod tests {
     use super::*;
 
-    /// What a walk can end at: too little to resolve, or any place above that.
+    /// The possible ends of a walk: too small to resolve, or any place above that.
     #[test]
     fn walk_end_probabilities_sum_to_one() {
         let normal = Normal::standard();
@@ -446,7 +444,7 @@ mod tests {
             let above: f64 = (0..8_000)
                 .map(|n| p(least + (f64::from(n) + 0.5) * step) * step)
                 .sum();
-            // What stands for hiccups is spread over all ends, and is no density of one.
+            // The probability of hiccups is spread over all ends and belongs to no single one.
             let whole = p(0.0) + above - HICCUP_PROBABILITY / 10.0 * (1.0 + 8_000.0 * step);
             assert!(
                 (whole - (1.0 - HICCUP_PROBABILITY)).abs() < 0.01,

@@ -1,4 +1,4 @@
-//! What a search has found: the line with its bounds, the knee, and why it stopped.
+//! The result of a search: the line with its bounds, the knee, and why the search stopped.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,80 +6,78 @@ use super::bounds::{bounds, is_generators, is_lost, is_outlasted};
 use super::estimate::Estimate;
 use super::{Goal, Purpose, Trial, Verdict, width};
 
-/// The probability that the line lies in the reported interval: three standard deviations.
-/// The rates are chosen by how earlier trials ended, which the estimate does not know; simulated
-/// searches hold their line in 95 of 100 with this.
+/// The probability that the line lies in the reported interval: three standard deviations. The estimate ignores that
+/// rates are chosen by earlier results; with this value, 95 of 100 simulated searches cover their line.
 const INTERVAL_PROBABILITY: f64 = 0.997;
-/// And this share of the precision on either side: rates are rounded, spreads are guessed.
+/// Added to either side, as a share of the precision, for rounded rates and the assumed variance.
 const INTERVAL_MARGIN: f64 = 0.3;
 
-/// What lies above the load line.
+/// What limits the load above the load line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Limit {
-    /// The target misses objectives above it: these, as typed.
+    /// The target misses objectives above the line.
     Objective {
-        /// The first that were missed.
+        /// The objectives that are missed first, as typed.
         objectives: Vec<String>,
     },
-    /// The target answers with errors above it.
+    /// The target answers with errors above the line.
     ServerErrors,
-    /// Calls pile up above it: the target carries no more.
+    /// The backlog grows above the line: the target's capacity is reached.
     Queue,
-    /// The generator can't make more. What the target can do is not known.
+    /// The generator can't make more. The target's limit is unknown.
     Generator {
-        /// A sentence.
+        /// The reason, a sentence.
         reason: String,
     },
-    /// Even the highest rate that was allowed meets the objectives.
+    /// Even the highest allowed rate meets the objectives.
     MostRate,
-    /// Even the lowest rate that was allowed misses them.
+    /// Even the lowest allowed rate misses them.
     LeastRate,
-    /// Nothing above it was tried before the budget was spent.
+    /// No rate above the line was tried before the budget was spent.
     NotReached,
 }
 
-/// The point from which the latency climbs.
+/// The point from which latency rises steeply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
     /// Arrivals a second.
     pub rate_per_s: f64,
-    /// The p99 there, µs.
+    /// The p99 at that rate, µs.
     pub p99_us: f64,
 }
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The load line: the highest rate that was shown to meet the objectives. `None`: no
-    /// rate did.
+    /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate did.
     pub line_per_s: Option<f64>,
-    /// Where the line may lie, given how much the trials scattered and how long they were
-    /// (95 %, and at least from the line to the lowest higher rate that failed).
+    /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials; the interval
+    /// covers at least the range from the line to the lowest higher rate that failed.
     pub low_per_s: Option<f64>,
-    /// `None`: no rate missed the objectives.
+    /// Upper end of that interval; `None`: no rate missed the objectives.
     pub high_per_s: Option<f64>,
     /// The relative width of the interval from the line to the lowest rate that missed.
     pub width: Option<f64>,
-    /// A longer trial at the line met the objectives too, and no queue grew in it.
+    /// Whether a longer trial at the line met the objectives too, without a growing queue.
     pub confirmed: bool,
-    /// What lies above the line.
+    /// What limits the load above the line.
     pub limit: Limit,
-    /// The lowest rate at which the generator was at its limit.
+    /// The lowest rate at which the generator was the limit.
     pub generator_limit_per_s: Option<f64>,
-    /// The budget ended before the precision was reached or the line confirmed.
+    /// Whether the budget ended before the precision was reached or the line confirmed.
     pub budget_spent: bool,
-    /// `None`: too few points, or a curve that doesn't bend.
+    /// The knee of the curve; `None`: too few points, or no bend.
     pub knee: Option<Knee>,
 }
 
-/// What `trials` have found, as though no more were to do: a caller who stops early says so in
+/// Returns the result of `trials` as though the search had ended; a caller who stops early sets
 /// [`Finding::budget_spent`].
 pub fn finding(goal: &Goal, trials: &[Trial]) -> Finding {
     found(goal, trials, Estimate::of(goal, trials).as_ref())
 }
 
-/// Returns what [`finding`] does, given the estimate of these trials.
+/// Returns the result like [`finding`], given the estimate of these trials.
 pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Finding {
     let (line_per_s, confirmed) = line(trials, estimate);
     let lowest = |ends: &dyn Fn(&Trial) -> bool| {
@@ -90,14 +88,14 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
     let generator_limit_per_s =
         lowest(&|t| t.verdict.is_limited() && is_generators(trials, t.rate_per_s));
     let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_lost(trials, t.rate_per_s));
-    // Only one of them is what ends the line.
+    // Only one of the two limits ends the line.
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
     let failed_per_s = failed_per_s.filter(|_| generator_limit_per_s.is_none());
     let tail = (1.0 - INTERVAL_PROBABILITY) / 2.0;
     let room = |share: f64| (share - 0.5).signum() * goal.precision * INTERVAL_MARGIN;
     let quantile = |share| estimate.map(|e| e.quantile(share) * (1.0 + room(share)));
-    // What longer trials outlast may have been right all the same.
+    // Trials that longer ones contradict may have been right all the same.
     let outlasted = trials
         .iter()
         .any(|t| t.verdict == Verdict::Met && is_outlasted(trials, t));
@@ -126,9 +124,8 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
     }
 }
 
-/// The rate that is called the line, and whether it is confirmed: the highest one that a
-/// confirmation met, or else the highest that is likely to be below the line and met the
-/// objectives.
+/// Returns the rate that is called the line, and whether it is confirmed: the highest that a confirmation met, or else
+/// the highest that met the objectives and is probably below the line.
 fn line(trials: &[Trial], estimate: Option<&Estimate>) -> (Option<f64>, bool) {
     let met = |purpose: Purpose| {
         trials
@@ -189,8 +186,8 @@ fn limit(
     }
 }
 
-/// The rate farthest below the chord of the curve of p99 against rate, both scaled to 0–1
-/// (Satopää et al. 2011). `None`: too few points, or a curve that doesn't bend.
+/// Returns the rate farthest below the chord of the curve of p99 against rate, both scaled to 0–1 (Satopää et al.
+/// 2011). `None`: too few points, or no bend.
 fn knee(trials: &[Trial]) -> Option<Knee> {
     const FEWEST_POINTS: usize = 5;
     const LEAST_BEND: f64 = 0.2;

@@ -1,33 +1,33 @@
-//! What a search is for.
+//! The goal of a search.
 
 use serde::{Deserialize, Serialize};
 
 use super::Purpose;
 
-/// What is searched for, and how carefully (RFC 9971, 4.6: search goal).
+/// What is searched for, and how carefully (RFC 9971 §4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
     /// The first rate to try, calls a second.
     pub start_per_s: f64,
-    /// Rates outside of these are not tried, calls a second.
+    /// The lowest rate that is tried, calls a second.
     pub least_per_s: f64,
-    /// The highest of them.
+    /// The highest rate that is tried, calls a second.
     pub most_per_s: f64,
-    /// The relative width of the interval that is enough: 0.01 is 1 % (goal width).
+    /// The relative width of the interval that suffices: 0.01 is 1 % (goal width).
     pub precision: f64,
-    /// How long a trial is that finds the neighbourhood, seconds.
+    /// The length of a probing trial, seconds.
     pub probe_s: f64,
-    /// The length of a trial that counts, seconds (goal final trial duration).
+    /// The length of a narrowing trial, seconds (goal final trial duration).
     pub trial_s: f64,
-    /// How many trials that count are made at most at one rate.
+    /// Maximum number of narrowing trials at one rate.
     pub trials: u32,
     /// The length of the trial that confirms the result, seconds.
     pub confirm_s: f64,
-    /// A trial has at least so many calls, and takes longer where it must: what the objectives' percentiles need.
+    /// Minimum number of calls in a trial, which is lengthened where needed: what the objectives' percentiles require.
     pub least_calls: u64,
-    /// All trials together end within this time, seconds.
+    /// Maximum time of all trials together, seconds.
     pub budget_s: f64,
-    /// Trials at other rates, as far as the budget goes, for the curve of latency against rate.
+    /// Whether remaining budget is spent on trials at other rates, for the curve of latency against rate.
     pub curve: bool,
 }
 
@@ -49,19 +49,21 @@ impl Default for Goal {
     }
 }
 
-/// Why a goal can't be searched for.
+/// Why a goal is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {problem}")]
 pub struct GoalError {
-    /// The field without its unit.
+    /// The name of the field without its unit.
     pub key: &'static str,
-    /// The problem, and what to write.
+    /// The problem, and what would be right.
     pub problem: String,
 }
 
 impl Goal {
+    /// Checks the goal.
+    ///
     /// # Errors
-    /// The first field that makes no sense, and what would.
+    /// The first invalid field, and what would be right.
     pub fn check(&self) -> Result<(), GoalError> {
         let wrong = |key, problem: String| Err(GoalError { key, problem });
         for (key, seconds) in [
@@ -114,7 +116,7 @@ impl Goal {
         Ok(())
     }
 
-    /// The length of a trial at `rate_per_s`, seconds. A short budget has shorter ones.
+    /// Returns the length of a trial at `rate_per_s`, seconds. A short budget shortens trials.
     pub(super) fn length_s(&self, purpose: Purpose, rate_per_s: f64) -> f64 {
         let (length_s, of_budget) = match purpose {
             Purpose::Probe | Purpose::Curve => (self.probe_s, 1.0 / 30.0),

@@ -1,10 +1,9 @@
-//! Whether calls pile up during a trial: the trend of those that wait for their answers.
+//! Detects a backlog that grows during a trial: the trend of the calls in flight and due.
 //!
-//! Above its capacity a server's queue grows for as long as the load lasts, and only the length
-//! of a trial hides it from percentiles. By Little's law response times grow with the calls in
-//! flight, so the calls show both. Their increments from second to second are independent
-//! while the server is never idle, and cancel each other out while it keeps up: so Student's
-//! t-test of their mean errs at most as often as it says ([`GROWTH_ERROR`]).
+//! Above its capacity a server's queue grows for as long as the load lasts, and short trials hide it from percentiles.
+//! By Little's law response times grow with the calls in flight, so the number of calls shows both. Its increments
+//! from second to second are independent while the server is never idle, and cancel each other out while it keeps up:
+//! so Student's t-test of their mean errs at most as often as it says ([`GROWTH_ERROR`]).
 
 use std::time::Duration;
 
@@ -13,30 +12,30 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::run::IntervalRecord;
 
-/// How often a trial at a rate that the target just carries may be taken for one above it.
+/// Probability of mistaking a rate that the target just sustains for one above its capacity.
 pub const GROWTH_ERROR: f64 = 0.005;
-/// And one of two or three seconds, which would else show nothing.
+/// The same for trials of two or three seconds, which could show nothing otherwise.
 const ERROR_OF_FEW: f64 = 0.02;
-/// A growth up to this share of the precision is within it, and no reason to fail a trial.
+/// Growth up to this share of the precision is tolerated and does not fail a trial.
 pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
-/// Calls by which the queue must have grown: fewer are how the readings fell.
+/// Minimum growth in calls; less may be an artefact of when the readings were taken.
 const FEWEST_CALLS: f64 = 3.0;
-/// Of so few increments the test would know too little of how they vary, so they are taken to
-/// vary as much as those of a server with exponential service times, and so many of its standard
-/// deviations are beyond [`GROWTH_ERROR`].
+/// With at most this many increments, their variance can't be estimated: they are assumed to vary like those of a
+/// server with exponential service times, and growth is significant beyond the next constant's number of standard
+/// deviations.
 const FEW_INCREMENTS: u32 = 3;
 const CLEAR_DEVIATIONS: f64 = 2.6;
-/// Readings are whole calls: the error of a mean of increments has this much of one at least.
+/// Readings are whole calls: the mean of increments has at least this error, in calls.
 const ROUNDING_ERROR: f64 = 0.5;
 
-/// How the calls that were due and have not ended grew over a trial.
+/// The growth of the backlog over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
     /// Calls a second.
     pub per_s: f64,
     /// Its standard error, calls a second.
     pub error_per_s: f64,
-    /// Increments that it was estimated from, of about a second each.
+    /// Increments that the estimate is based on, about a second each.
     pub increments: u32,
     /// Calls at the first reading.
     #[serde(default)]
@@ -44,11 +43,10 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Estimates it from the calls in flight and due at the ends of a run's `intervals`, from the end of its
-    /// warm-up to the end of its load (both from the start of the run). `None`: fewer than three
-    /// readings.
+    /// Estimates the growth from the calls in flight and due at the ends of a run's `intervals`, between the end of
+    /// its warm-up and the end of its load (both from the start of the run). `None`: fewer than three readings.
     pub fn of(intervals: &[IntervalRecord], warmup: Duration, end: Duration) -> Option<Growth> {
-        /// How far from its time a reading may be taken, and how near to another.
+        /// Tolerance of a reading's time; the next: minimum distance between readings.
         const READING_TOLERANCE: Duration = Duration::from_millis(50);
         const APART_S: f64 = 0.5;
         let readings: Vec<(f64, f64)> = intervals
@@ -82,8 +80,8 @@ impl Growth {
         })
     }
 
-    /// The rate was above what the target carries: its queue grew by more than `precision` (a
-    /// share) leaves open, with an error of [`GROWTH_ERROR`].
+    /// Returns whether the rate was above the target's capacity: its queue grew by more than `precision` (a share)
+    /// allows, with an error of [`GROWTH_ERROR`].
     pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
         let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
@@ -99,9 +97,8 @@ impl Growth {
     }
 }
 
-/// How many standard errors a growth of `n` increments is above none, to be clear. A queue never
-/// falls below zero, so it rises past any bound twice as often as a walk that may (the reflection
-/// principle).
+/// Returns how many standard errors above zero a growth of `n` increments must be to be significant. A queue never
+/// falls below zero, so it rises past a bound twice as often as an unrestricted walk (the reflection principle).
 pub(super) fn critical(n: f64) -> f64 {
     let error = if n <= f64::from(FEW_INCREMENTS) {
         ERROR_OF_FEW
@@ -133,7 +130,7 @@ mod tests {
 
     #[test]
     fn overload_is_detected_within_seconds() {
-        // Exactly 200/s, so the queue grows by the excess; the first second is the warm-up.
+        // The target serves exactly 200/s, so the queue grows by the excess; the first second is the warm-up.
         let queue = |rate: u64, seconds: u64| -> Vec<u64> {
             (1..=seconds + 1).map(|s| (rate - 200) * s + 1).collect()
         };

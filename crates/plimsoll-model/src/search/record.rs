@@ -13,7 +13,7 @@ use crate::run::{Conditions, RunError};
 /// The name of the file.
 pub const FILE_NAME: &str = "search.json";
 
-/// A search, as far as it has come.
+/// A search with the trials made so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchRecord {
     /// The version of the run format.
@@ -22,29 +22,29 @@ pub struct SearchRecord {
     pub name: String,
     /// The URL as typed.
     pub target: String,
-    /// The version of the Plimsoll that measured.
+    /// The version of Plimsoll that measured.
     pub tool_version: String,
     /// The time at which the first trial began.
     pub started_at: Timestamp,
-    /// Left out by versions that did not record them.
+    /// Conditions that all trials share; older versions do not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
-    /// What every trial is held to, as typed.
+    /// The objectives of every trial, as typed.
     pub objectives: Vec<String>,
-    /// Calls that fail may be at most this share, where no objective says so.
+    /// The maximum share of failed calls where no objective sets one.
     pub implied_errors_share: Option<f64>,
-    /// What was searched for, and how carefully.
+    /// The goal of the search.
     pub goal: Goal,
     /// The trials in the order in which they were made.
     pub trials: Vec<Trial>,
-    /// `None`: the search has not ended, or was killed.
+    /// The result; `None`: the search has not ended, or was killed.
     pub finding: Option<Finding>,
-    /// Stopped by a signal.
+    /// Whether the search was stopped by a signal.
     pub interrupted: bool,
 }
 
 impl SearchRecord {
-    /// Write `search.json` in `dir`, whole or not at all.
+    /// Writes `search.json` in `dir` atomically.
     ///
     /// # Errors
     /// When the file can't be written.
@@ -52,7 +52,7 @@ impl SearchRecord {
         document::write(&dir.join(FILE_NAME), self)
     }
 
-    /// Read the search in `dir`.
+    /// Reads the search in `dir`.
     ///
     /// # Errors
     /// When there is none, it was written in another version of the format, or its numbers contradict each other.
@@ -62,16 +62,16 @@ impl SearchRecord {
         })
     }
 
-    /// Whether `dir` holds a search.
+    /// Returns whether `dir` holds a search.
     pub fn is_in(dir: &Path) -> bool {
         input::is_entry(&dir.join(FILE_NAME))
     }
 }
 
-/// Checks each trial, and that what was found is what a trial showed.
+/// Checks each trial, and that the finding is consistent with the trials.
 ///
 /// # Errors
-/// The trial, and what of it can't be.
+/// The first invalid trial, and what is wrong with it.
 fn check(trials: &[Trial], finding: Option<&Finding>) -> Result<(), String> {
     for (nth, trial) in trials.iter().enumerate() {
         check_trial(trial).map_err(|why| format!("trial {}: {why}", nth + 1))?;

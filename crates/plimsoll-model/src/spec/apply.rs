@@ -1,4 +1,4 @@
-//! Applies what was typed to what a plan's file says.
+//! Applies command-line flags to the plan of a file.
 
 use std::fmt::Display;
 
@@ -9,26 +9,26 @@ use toml::Table;
 
 use super::Problem;
 
-/// What to do about a path that a plan can't hold.
+/// Advice for a path that a plan can't contain.
 pub(super) const NOT_TEXT: &str = "a plan is text: give a name that is UTF-8";
 
-/// Applies what was typed to the section `name` of a plan, by the names of its keys. What was not typed is absent, or
-/// `false`.
+/// Applies typed flags to the section `name` of a plan, by the names of its keys. Flags that were not typed are absent
+/// or `false`.
 ///
 /// # Errors
-/// Where a plan can't hold what was typed, as a path that is not UTF-8.
+/// Where a plan can't contain the value, such as a path that is not UTF-8.
 pub fn apply_typed<T: Serialize + DeserializeOwned>(
     name: &str,
     typed: &impl Serialize,
     over: &mut T,
 ) -> Result<(), Problem> {
     let whole = |e: &dyn Display| Problem::new(name, e.to_string());
-    // What was applied before may be what a plan can't hold: its key is named, too.
+    // An earlier flag may have set a value that a plan can't contain; its key is named as well.
     keys(name, over)?;
     let mut section = Table::try_from(&*over).map_err(|e| whole(&e))?;
     for (key, value) in keys(name, typed)? {
         if !matches!(value, Value::Null | Value::Bool(false)) {
-            // TOML holds all that is left of JSON here, but integers above `i64::MAX`.
+            // TOML can represent any remaining JSON value except integers above `i64::MAX`.
             let too_large = || format!("{value} is too large: at most {}", i64::MAX);
             let kept = toml::Value::try_from(&value)
                 .map_err(|_| Problem::new(format!("{name}.{key}"), too_large()))?;
@@ -39,7 +39,7 @@ pub fn apply_typed<T: Serialize + DeserializeOwned>(
     Ok(())
 }
 
-/// As [`apply_typed`], to a section that a plan may leave out.
+/// Like [`apply_typed`], for a section that a plan may omit.
 ///
 /// # Errors
 /// As [`apply_typed`].
@@ -57,7 +57,7 @@ where
     Ok(())
 }
 
-/// As JSON, whose errors can be traced to a key.
+/// Serialises the section as JSON, whose errors can be traced to a key.
 fn keys(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Problem> {
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),

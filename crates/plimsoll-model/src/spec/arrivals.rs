@@ -1,4 +1,4 @@
-//! `[load]` → plan: who decides when calls start, and in which stages.
+//! Resolves the arrival model and the stages of `[load]`.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::plan::{Arrivals, Spacing, Stage};
 use crate::recording::Recording;
 use crate::units::Period;
 
-/// What a table of arrivals is.
+/// Advice for an invalid table of arrivals.
 pub(super) const ONE_KIND: &str = "write one of { gamma = 0.25 } and { file = \"times.txt\" }";
 
 impl Problems {
-    /// Who starts calls, and the stages: the warm-up first.
+    /// Resolves the arrival model, and the stages with the warm-up first.
     pub(super) fn arrivals(
         &mut self,
         spec: &Spec,
@@ -53,7 +53,7 @@ impl Problems {
             );
             return (None, Vec::new());
         }
-        // A user that arrives pauses between its calls.
+        // Arriving users pause between their calls as well.
         if load.clients.is_none() && load.think.is_some() && !users {
             self.add(
                 "load.think",
@@ -84,7 +84,7 @@ impl Problems {
                     None => self.steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
                 }
                 if let Some(length) = warmup {
-                    // A warm-up at rate 0 would warm nothing up.
+                    // A warm-up at rate 0 would have no effect.
                     let mut rates = stages.iter().flat_map(|s| [s.rate_from, s.rate_to]);
                     let rate = rates.find(|rate| *rate > 0.0).unwrap_or(0.0);
                     stages.insert(0, warm_up(length, rate));
@@ -94,7 +94,7 @@ impl Problems {
         }
     }
 
-    /// Clients, who decide themselves when they call.
+    /// Resolves a closed loop, in which clients start calls.
     fn closed(
         &mut self,
         load: &LoadSpec,
@@ -183,7 +183,7 @@ impl Problems {
         }
     }
 
-    /// How open-loop arrivals are spaced.
+    /// Resolves the spacing of open-loop arrivals.
     pub fn spacing(&mut self, load: &LoadSpec) -> Spacing {
         const KEY: &str = "load.arrivals";
         match &load.arrivals {
@@ -284,23 +284,24 @@ fn warm_up(length: Duration, rate: f64) -> Stage {
     }
 }
 
-/// How long an open loop takes to issue `calls` arrivals.
+/// Returns how long an open loop takes to issue `calls` arrivals.
 fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
     let arrivals = match spacing {
         Spacing::Constant | Spacing::Recorded => calls as f64,
-        // Long enough that the count is missed but once in a thousand million runs; it ends there.
+        // Long enough that the count is missed only once in a billion runs; the load ends when it is reached.
         Spacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
         Spacing::Gamma(shape) => longest_gaps(calls as f64, shape),
     };
     Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
 }
 
-/// The sum of `gaps` of a gamma distribution of mean 1 that all of them exceed but once in a thousand million times.
+/// Returns an upper bound of the sum of `gaps` gaps of a gamma distribution of mean 1, exceeded only once in a billion
+/// times.
 fn longest_gaps(gaps: f64, shape: f64) -> f64 {
-    // The natural logarithm of that chance.
+    // The negative natural logarithm of that probability, rounded up.
     const RARITY: f64 = 21.0;
-    // The gap that the beginning falls into has at most the next higher shape, so the sum has at most this one, and the
-    // bound is Chernoff's for a gamma distribution.
+    // The gap in which the run starts has at most the next higher shape, so the sum has at most this shape. The bound
+    // is Chernoff's for a gamma distribution.
     let whole = gaps * shape + 1.0;
     (whole + (2.0 * whole * RARITY).sqrt() + RARITY) / shape
 }

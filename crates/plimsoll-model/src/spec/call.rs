@@ -1,4 +1,4 @@
-//! `[call]`: the sections that say what one call is.
+//! `[call]`: the sections that define one call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,11 +11,11 @@ use super::protocol::{self, Protocol, Section};
 use super::wire::Wire;
 use super::{Limit, Problem, Spec, target};
 
-/// What one call is: one section, named after its protocol ([`super::register`]), and as typed.
+/// One call as typed: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub struct CallSpec {
-    /// By their names; a plan that can be resolved has one.
+    /// The sections by name; a plan that can be resolved has exactly one.
     pub sections: BTreeMap<&'static str, Table>,
 }
 
@@ -43,10 +43,10 @@ impl<'de> Deserialize<'de> for CallSpec {
 }
 
 impl CallSpec {
-    /// A call of `section` alone.
+    /// Returns a call that consists of `section`.
     ///
     /// # Errors
-    /// Where a plan can't hold it, as a path that is not UTF-8.
+    /// Where a plan can't contain it, such as a path that is not UTF-8.
     pub fn of<S: Section>(section: &S) -> Result<CallSpec, Problem> {
         let sections = [(S::SCHEMES.section, protocol::table_of(section)?)];
         Ok(CallSpec {
@@ -54,29 +54,29 @@ impl CallSpec {
         })
     }
 
-    /// The section of this type, where it is given.
+    /// Returns the section of this type, if present.
     pub fn get<S: Section>(&self) -> Option<S> {
         protocol::typed(self.sections.get(S::SCHEMES.section)?).ok()
     }
 
-    /// The names of all sections that there are.
+    /// Returns the names of all known sections.
     pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         protocol::all().map(|protocol| protocol.schemes.section)
     }
 
-    /// The names of the sections that are given, in the order of all.
+    /// Returns the names of the sections that are present, in the order of registration.
     pub(crate) fn given(&self) -> Vec<&'static str> {
         let is_given = |name: &&str| self.sections.contains_key(name);
         CallSpec::names().filter(is_given).collect()
     }
 
-    /// The sections that are given, each with its protocol.
+    /// Returns the sections that are present, each with its protocol.
     pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static Protocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::named(name)?, section)))
     }
 
-    /// Changes every section by `change`.
+    /// Applies `change` to every section.
     pub(crate) fn change<E>(
         &mut self,
         change: impl Fn(&'static Protocol, &Table) -> Result<Table, E>,
@@ -89,31 +89,30 @@ impl CallSpec {
         Ok(())
     }
 
-    /// Calls can run before those that count.
+    /// Returns whether calls can run before the measured ones.
     pub fn has_warmup(&self) -> bool {
         let mut given = self.protocols();
         !given.any(|(protocol, _)| protocol.schedules_itself)
     }
 
-    /// A warm-up is sure to end. Where a user makes several calls, all are of the stage in which it began:
-    /// of one who begins in the warm-up none might ever count.
+    /// Returns whether a warm-up is certain to end. Where a user makes several calls, all of them belong to the stage
+    /// in which it started, so those of a user from the warm-up might never be measured.
     pub fn leaves_warmup(&self) -> bool {
         self.has_warmup() && self.calls_in_a_row().is_none_or(|calls| calls <= 1)
     }
 
-    /// Its calls are due as the protocol has it, not as the load has it: no rate and no clients of a plan
-    /// deal them out.
+    /// Returns whether the protocol schedules calls itself, so that rate and clients of the load don't apply.
     pub fn schedules_itself(&self) -> bool {
         self.calls_in_a_row().is_some() || !self.has_warmup()
     }
 
-    /// As [`crate::plan::Call::calls_in_a_row`]: as far as that is known before it is resolved.
+    /// Returns [`crate::plan::Call::calls_in_a_row`] as far as it is known before resolution.
     pub fn calls_in_a_row(&self) -> Option<u32> {
         let mut given = self.protocols();
         given.find_map(|(protocol, section)| (protocol.calls_in_a_row)(section))
     }
 
-    /// The section's name, and the deadline that it gives itself.
+    /// Returns the section's name, and the deadline that it sets itself.
     pub fn deadline(&self) -> (&'static str, Option<Limit>) {
         let name = self.section();
         let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
@@ -121,7 +120,7 @@ impl CallSpec {
         (name, own)
     }
 
-    /// What a proxy has to understand of the connections of `spec`, whose call this is.
+    /// Returns the wire format of the connections of `spec`, to which this call belongs.
     pub fn wire(&self, spec: &Spec) -> Wire {
         let mut given = self.protocols();
         let first = given.next();
@@ -130,20 +129,20 @@ impl CallSpec {
         })
     }
 
-    /// Takes the deadline out that a section gives itself.
+    /// Removes the deadline that a section sets itself.
     pub fn forget_deadline(&mut self) {
         for section in self.sections.values_mut() {
             section.remove("deadline");
         }
     }
 
-    /// The section that says what to call; the first of all protocols where there is none yet.
+    /// Returns the name of the present section; the first registered one if there is none yet.
     fn section(&self) -> &'static str {
         let given = self.sections.keys().copied().next();
         given.unwrap_or(protocol::first().section)
     }
 
-    /// The scheme of a target for this call, plaintext or secured.
+    /// Returns the scheme of a target for this call, plaintext or over TLS.
     pub fn scheme(&self, secured: bool) -> &'static str {
         target::schemes_for(self.section()).scheme(secured)
     }

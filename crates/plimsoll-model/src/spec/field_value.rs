@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::keys::keys_of;
 use crate::units::Period;
 
-/// A metadata value: typed, or taken from where secrets live.
+/// A metadata value: literal text, or the source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetadataSpec {
@@ -17,25 +17,26 @@ pub enum MetadataSpec {
     Env(String),
     /// `{ file = "token.txt" }`: the file's text without the last newline.
     File(PathBuf),
-    /// The value itself.
+    /// Literal text.
     #[serde(untagged)]
     Text(String),
-    /// `{ command = "mint token", refresh = "5m" }`: what the shell's command prints, run again that often.
+    /// `{ command = "mint token", refresh = "5m" }`: the output of a shell command, which is run again at that
+    /// interval.
     #[serde(untagged)]
     Command {
-        /// For the shell.
+        /// The command line for the shell.
         command: String,
-        /// `None`: it runs once.
+        /// The interval; `None`: the command runs once.
         #[serde(skip_serializing_if = "Option::is_none")]
         refresh: Option<Period>,
     },
-    /// `["a=1", "b=2"]`: the name is sent once for each, in this order. None of them is a list.
+    /// `["a=1", "b=2"]`: the name is sent once for each value, in this order. Lists are not nested.
     #[serde(untagged)]
     Several(Vec<MetadataSpec>),
 }
 
 impl MetadataSpec {
-    /// The single values, in order.
+    /// Returns the single values, in order.
     pub fn each(&self) -> &[MetadataSpec] {
         match self {
             MetadataSpec::Several(values) => values,
@@ -43,7 +44,7 @@ impl MetadataSpec {
         }
     }
 
-    /// Puts `value` behind those that are there.
+    /// Appends `value`.
     pub fn push(&mut self, value: MetadataSpec) {
         match self {
             MetadataSpec::Several(values) => values.push(value),
@@ -54,7 +55,7 @@ impl MetadataSpec {
         }
     }
 
-    /// The keys of a value that is a table.
+    /// Returns the keys of a value that is a table.
     pub fn keys() -> &'static [&'static str] {
         keys_of::<MetadataSource>()
     }

@@ -1,14 +1,13 @@
-//! The files that a plan names.
+//! The files that a plan refers to.
 
 use std::path::PathBuf;
 
 use super::Spec;
 
 impl Spec {
-    /// The files that decide what a call is, by the keys that name them: two runs of
-    /// a plan are the same only where these are. Folders that imports are
-    /// looked for in are left out, since what is imported stands in the calls' bytes; TLS keys and certificates are none of them, since
-    /// each machine may have its own.
+    /// Returns the files that determine what a call is, with their keys: two runs of a plan are comparable only if
+    /// these are equal. Import folders are not included, since what is imported is part of the calls' bytes; neither
+    /// are TLS keys and certificates, since each machine may have its own.
     pub fn data_files(&self) -> Vec<(String, PathBuf)> {
         let rows = self.rows.iter().filter_map(|rows| rows.file.clone());
         let rows = rows.map(|path| ("rows.file".to_owned(), path));
@@ -20,7 +19,7 @@ impl Spec {
         rows.chain(called).collect()
     }
 
-    /// The files of the link's security, by their keys.
+    /// Returns the files of the TLS settings, with their keys.
     pub fn tls_files(&self) -> Vec<(String, PathBuf)> {
         let Some(tls) = &self.tls else {
             return Vec::new();

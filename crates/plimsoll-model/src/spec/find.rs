@@ -48,10 +48,10 @@ pub struct FindSpec {
 }
 
 impl Spec {
-    /// The goal of a search with the objectives of `plan`, which begins at `start_per_s`.
+    /// Returns the goal of a search with the objectives of `plan`, which starts at `start_per_s`.
     ///
     /// # Errors
-    /// The key of `[find]` that makes no sense, and what would.
+    /// The key of `[find]` with an invalid value, and what would be right.
     pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<Goal, Problem> {
         let find = self.find.clone().unwrap_or_default();
         let defaults = Goal::default();
@@ -71,7 +71,7 @@ impl Spec {
                     )
                 })?,
         };
-        // Shorter ends follow a longer or shorter middle, where they were not given.
+        // Where they are not set, the lengths of the other trials follow that of the main ones.
         let trial_s = seconds(find.trial, defaults.trial_s);
         let goal = Goal {
             start_per_s,
@@ -103,7 +103,7 @@ impl Spec {
     }
 }
 
-/// How many calls quantile `p` needs, with some to spare.
+/// Returns how many calls quantile `p` needs, with a margin.
 fn least_calls(p: f64) -> u64 {
     let least = first(1 << 40, |n| is_supported(n, p));
     least + least / 20 + 2
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_ask_for_their_calls() {
+    fn goal_requires_calls_for_percentiles() {
         assert_eq!(least_calls(0.99), 368 + 18 + 2);
         assert_eq!(least_calls(0.999), 3_688 + 184 + 2);
     }

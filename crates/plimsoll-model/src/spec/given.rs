@@ -1,5 +1,5 @@
-//! Addresses given in place of those that a name resolves to: `NAME:PORT:ADDRESS,ADDRESS`,
-//! as curl's `--resolve` has it.
+//! Addresses that replace those that a name resolves to: `NAME:PORT:ADDRESS,ADDRESS`, the syntax of curl's
+//! `--resolve`.
 
 use std::net::IpAddr;
 
@@ -58,10 +58,10 @@ fn read(text: &str) -> Result<Given<'_>, String> {
     })
 }
 
-/// Gives each of `targets` the addresses that `entries` have for it.
+/// Sets the addresses of each of `targets` that `entries` contain.
 ///
 /// # Errors
-/// By the entry's number: its problem, or that it names none of the targets.
+/// The number of an entry with its problem, or that it names none of the targets.
 pub fn give_addresses(
     entries: &[String],
     targets: &mut [&mut Target],

@@ -1,4 +1,4 @@
-//! What a query whose answer is tokens has to meet to be counted as good, as typed.
+//! Bounds that a query with a token stream must meet to count as good, as typed.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct GoodputSpec {
 }
 
 impl Problems {
-    /// The bounds of `key`, each of which some call can meet.
+    /// Resolves the bounds at `key`, each of which must be attainable.
     pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> Goodput {
         let spec = spec.cloned().unwrap_or_default();
         for (name, bound) in [

@@ -1,8 +1,8 @@
-//! The keys that a section has, asked of the type that it is read into, so that they can't disagree.
+//! Reads the keys of a section from its Rust type, so that they can't get out of step.
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
-/// The keys a struct has, as its derived `Deserialize` lists them.
+/// Returns the keys of a struct, as its derived `Deserialize` lists them.
 pub fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
     struct Listener<'a>(&'a mut &'static [&'static str]);
     impl<'de> Deserializer<'de> for Listener<'_> {

@@ -1,4 +1,4 @@
-//! `[ladder]`: the variants of a plan, every combination of its axes.
+//! `[ladder]`: the variants of a plan, one for each combination of its axes.
 
 mod via;
 
@@ -122,14 +122,14 @@ pub struct RungTable {
 }
 
 named! {
-    /// How a rung is secured.
+    /// The security of a rung's connections.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Secured by name {
         /// Plaintext.
         Off "off",
-        /// The server shows a certificate.
+        /// TLS with a server certificate.
         Server "server",
-        /// Both ends do.
+        /// TLS with certificates of both ends.
         Mutual "mutual",
     }
 }
@@ -146,24 +146,24 @@ impl Secured {
 }
 
 named! {
-    /// Where a server of ours is, as seen from the load.
+    /// The network between the load and a server of this program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Network by name {
-        /// Behind the loopback device.
+        /// The loopback device.
         Localhost "localhost",
-        /// In a network namespace of its own, behind a pair of virtual Ethernet devices.
+        /// A network namespace for the server, connected by a pair of virtual Ethernet devices.
         Namespaces "namespaces",
     }
 }
 
 named! {
-    /// Whose TLS the server of a rung speaks, where the ladder starts it.
+    /// The TLS implementation of a rung's server, where the ladder starts it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
     pub enum Library by name {
-        /// That of a server of ours.
+        /// The one of this program's own server.
         #[default]
         Rustls "rustls",
-        /// That of the `openssl` on PATH: its `s_server`, in place of a server of ours.
+        /// The `openssl` on PATH: its `s_server`, in place of this program's server.
         OpenSsl "openssl",
     }
 }
@@ -171,30 +171,30 @@ named! {
 /// One variant, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RungSpec {
-    /// Given, or made of the settings.
+    /// The name that the plan gives, or one made of the settings.
     pub name: String,
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
-    /// As its target and TLS settings have it.
+    /// The security, from its target and TLS settings.
     pub secured: Secured,
-    /// Of the server that the ladder starts.
+    /// The network of the server that the ladder starts.
     pub network: Network,
-    /// Sidecars or a proxy on the way.
+    /// The sidecars or proxy between load and server.
     pub via: Via,
-    /// How the proxy's connections to the server are secured; `None`: as the load's.
+    /// The security of the proxy's connections to the server; `None`: the same as the load's.
     pub upstream_tls: Option<UpstreamTls>,
-    /// The kind of both ends' certificates, where the ladder makes them: as `certs --algorithm`
-    /// names it. `None`: the usual one.
+    /// The type of both ends' certificates where the ladder creates them, by its name in `certs --algorithm`. `None`:
+    /// the default.
     pub certificate: Option<String>,
-    /// Of the server that the ladder starts.
+    /// The TLS implementation of the server that the ladder starts.
     pub library: Library,
-    /// The words after `plimsoll serve`, where this rung has other ones than the ladder.
+    /// The words after `plimsoll serve`, where they differ from the ladder's.
     pub serve: Option<Vec<String>>,
     /// The plan with the rung's changes.
     pub spec: Spec,
 }
 
-/// More would take hours, and be too many to read.
+/// Maximum number of rungs: more would take hours, and be too many to read.
 const MAX_RUNGS: usize = 64;
 const NAMED_AXES: [&str; 11] = [
     "tls",
@@ -210,10 +210,10 @@ const NAMED_AXES: [&str; 11] = [
     "upstream_tls",
 ];
 impl Spec {
-    /// The rungs of the plan's ladder, the last axis changing fastest.
+    /// Returns the rungs of the plan's ladder, with the last axis varying fastest.
     ///
     /// # Errors
-    /// An axis that is none, or a value that its key does not take.
+    /// An unknown axis, or a value that its key does not accept.
     pub fn rungs(&self) -> Result<Vec<RungSpec>, Problem> {
         let ladder = self.ladder.clone().unwrap_or_default();
         let mut plain = self.clone();
@@ -252,7 +252,7 @@ impl Spec {
             }
             rungs = next;
         }
-        // Where some rungs resume, a promise about resumption is theirs alone.
+        // Where only some rungs resume sessions, an objective about resumption applies to those alone.
         if rungs.iter().any(|rung| rung.spec.resumes()) {
             for rung in rungs.iter_mut().filter(|rung| !rung.spec.resumes()) {
                 rung.spec
@@ -312,7 +312,7 @@ impl Spec {
 }
 
 impl RungSpec {
-    /// `s_server` sends files, one connection after another, each for one file, and nothing else.
+    /// Checks the limits of `s_server`: it sends files, one connection after another, one file on each.
     fn check_library(&self, ladder: &LadderSpec) -> Result<(), String> {
         let words = self.serve.as_ref().or(ladder.serve.as_ref());
         let serves = words.and_then(|words| words.first());
@@ -347,8 +347,8 @@ impl RungSpec {
         Ok(())
     }
 
-    /// One of the rungs that are listed. Its target comes first, since it says whether the link is
-    /// secured: a plaintext one leaves the plan's `[tls]` alone.
+    /// Returns one of the listed rungs. Its target is applied first, since it determines the security: a plaintext one
+    /// ignores the plan's `[tls]`.
     fn listed(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
@@ -377,7 +377,7 @@ impl RungSpec {
         Ok(rung)
     }
 
-    /// With keys of `[tls]` that are this rung's own, over those of the plan.
+    /// Returns the rung with its own keys of `[tls]` merged over the plan's.
     fn with_tls(&self, own: &Table) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         for (key, value) in own {
@@ -474,7 +474,7 @@ impl RungSpec {
     }
 }
 
-/// `spec` with the key at `path` set to `value`.
+/// Returns `spec` with the key at `path` set to `value`.
 fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     let mut whole = Table::try_from(spec).map_err(|e| e.to_string())?;
     let mut table = &mut whole;
@@ -498,7 +498,7 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     Ok(spec)
 }
 
-/// The URL with the scheme of a secured, or a plain, link.
+/// Returns the URL with the scheme of a TLS or of a plaintext target.
 fn with_security(url: &str, secure: bool) -> String {
     match (section_of(url), scheme_of(url)) {
         (Some(_), Some((_, rest))) => {

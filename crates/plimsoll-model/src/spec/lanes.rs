@@ -1,4 +1,4 @@
-//! `[lanes.NAME]`: several kinds of calls in one run, each with its share of one schedule's arrivals.
+//! `[lanes.NAME]`: several lanes in one run, each with its share of one schedule's arrivals.
 
 use toml::{Table, Value};
 
@@ -9,21 +9,21 @@ use super::{Problem, Spec, read};
 /// One lane, ready to be resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaneSpec {
-    /// The key of its table.
+    /// The key of the lane's table.
     pub name: String,
-    /// Arrivals of this lane among `Spec::lanes`' weights together.
+    /// The lane's arrivals, relative to the sum of all weights.
     pub weight: u32,
-    /// The plan with the lane's own keys over it.
+    /// The plan merged with the lane's own keys.
     pub spec: Spec,
 }
 
-/// So that a round of the deal stays short.
+/// Maximum sum of weights, which keeps a round of the schedule short.
 const MAX_WEIGHT: u32 = 10_000;
 
-/// Each lane has a thread, and connections of its own.
+/// Maximum number of lanes: each has a thread and connections of its own.
 const MAX_LANES: usize = 16;
 
-/// What all lanes have in common, since they share one schedule.
+/// Keys that all lanes share, because they share one schedule.
 const SHARED_KEYS: [&str; 9] = [
     "rate",
     "steps",
@@ -37,10 +37,10 @@ const SHARED_KEYS: [&str; 9] = [
 ];
 
 impl Spec {
-    /// The plan's lanes, by name; empty where it has none.
+    /// Returns the plan's lanes by name; empty where there are none.
     ///
     /// # Errors
-    /// A lane that is none, or that the plan's load does not allow.
+    /// An invalid lane, or one that the plan's load does not allow.
     pub fn lane_specs(&self) -> Result<Vec<LaneSpec>, Problem> {
         if self.lanes.is_empty() {
             return Ok(Vec::new());
@@ -77,7 +77,7 @@ impl Spec {
     }
 }
 
-/// Its run directory is named after it.
+/// Returns whether the name is valid for a lane and its run directory.
 fn is_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (1..=64).contains(&name.len()) && name.chars().all(plain)
@@ -116,7 +116,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
         ));
     }
     let mut merged = plan.clone();
-    // A lane of another protocol has nothing of the plan's call, and a plaintext one no TLS.
+    // A lane of another protocol inherits nothing of the plan's call, and a plaintext one no TLS settings.
     let protocols = |table: &Table| -> Vec<String> {
         let call = table.get("call").and_then(Value::as_table);
         call.map_or_else(Vec::new, |call| call.keys().cloned().collect())
@@ -156,7 +156,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     })
 }
 
-/// Overrides `table` with `own`, tables within tables key by key.
+/// Merges `own` into `table`, nested tables key by key.
 fn merge(table: &mut Table, own: Table) {
     for (key, value) in own {
         match (table.get_mut(&key), value) {

@@ -1,4 +1,4 @@
-//! A limit of time, which may be off.
+//! A time limit that can be switched off.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use crate::units::{Period, typed_with_unit};
 /// A duration that can be switched off with `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// It ends then.
+    /// The limit.
     After(Period),
-    /// It is off.
+    /// No limit.
     None,
 }
 
 impl Limit {
-    /// It is given, and leaves no time.
+    /// Returns whether the limit is zero, which leaves no time.
     pub fn is_zero(self) -> bool {
         matches!(self, Limit::After(period) if period.0.is_zero())
     }
 
-    /// `None`: it is off.
+    /// Returns the limit; `None`: it is off.
     pub fn length(self) -> Option<Duration> {
         match self {
             Limit::After(period) => Some(period.0),

@@ -1,4 +1,4 @@
-//! `[load]` → plan: connections, deadlines and what else calls share.
+//! Resolves the other keys of `[load]`: connections, deadlines and limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use super::{Limit, LoadSpec, Problems, Spec, Surroundings, objective};
 use crate::plan::{Arrivals, InFlightLimit, Load, Reuse, Stage, WhenFull};
 use crate::recording::Recording;
 
-/// A connection takes about a millisecond to be made.
+/// Minimum lifetime of a connection, which takes about a millisecond to be made.
 const LEAST_LIFETIME: Duration = Duration::from_millis(10);
-/// What one read may take, in bytes.
+/// Minimum size of a worker's read buffer, bytes.
 const READ_BUFFER_LEAST: u64 = 1 << 10;
 const READ_BUFFER_MOST: u64 = 16 << 20;
-/// A longer one would be another load.
+/// Maximum tick; a longer one would change the load.
 const LONGEST_TICK: Duration = Duration::from_millis(100);
-/// More would only take each other's cores.
+/// Maximum number of processes; more would only compete for cores.
 const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
@@ -31,7 +31,7 @@ impl Problems {
             &Reuse::ALL,
             Reuse::name,
         );
-        // A user has the connections it needs.
+        // Each user has as many connections as it needs.
         let connections = load.connections.unwrap_or(unasked.connections);
         self.carriers(spec, reuse, connections);
         let deadline = self.deadline(spec);
@@ -100,7 +100,7 @@ impl Problems {
             resolve_interval,
             stall_timeout,
             retry: load.no_retry.map_or(unasked.retry, |no_retry| !no_retry),
-            // A call may take its deadline.
+            // A call may take its full deadline.
             drain: match (load.drain, stall_timeout) {
                 (Some(given), _) => Some(given.0),
                 (None, Some(_)) => None,
@@ -112,12 +112,12 @@ impl Problems {
             tick,
             read_buffer: read_buffer as usize,
             source_addresses,
-            // A ladder deals, once it knows how many rungs there are.
+            // The ladder assigns batches once it knows the number of rungs.
             ..unasked
         })
     }
 
-    /// Connections, processes and workers: enough of each, and none too many.
+    /// Checks that connections, processes and workers are neither too few nor too many.
     fn carriers(&mut self, spec: &Spec, reuse: Reuse, connections: u32) {
         let load = &spec.load;
         let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
@@ -169,7 +169,7 @@ impl Problems {
         }
     }
 
-    /// A call's, which the load or its section gives.
+    /// Resolves the deadline of a call, which the load or the call's section sets.
     fn deadline(&mut self, spec: &Spec) -> Option<Duration> {
         let load = &spec.load;
         let (section, call_deadline) = spec.call.deadline();
@@ -190,7 +190,7 @@ impl Problems {
         spec.deadline()
     }
 
-    /// How long calls wait for each other.
+    /// Resolves the interval of bundled sends.
     fn tick(&mut self, spec: &Spec) -> Duration {
         let Some(tick) = spec.load.tick else {
             return Duration::ZERO;
@@ -209,7 +209,7 @@ impl Problems {
         tick.0
     }
 
-    /// Who starts calls, and the stages: the load says so, or the protocol itself.
+    /// Resolves the arrival model and the stages: from the load, or from the protocol itself.
     fn issuing(
         &mut self,
         spec: &Spec,
@@ -229,7 +229,7 @@ impl Problems {
         }
     }
 
-    /// How many calls may be in flight.
+    /// Resolves the limit of calls in flight.
     fn in_flight_limit(&mut self, spec: &Spec) -> Option<InFlightLimit> {
         let load = &spec.load;
         let Some(calls) = load.max_in_flight else {
@@ -272,7 +272,7 @@ impl Problems {
         Some(InFlightLimit { calls, when_full })
     }
 
-    /// How long connections live.
+    /// Checks the limits of a connection's lifetime.
     fn lives(&mut self, spec: &Spec, reuse: Reuse) {
         let load = &spec.load;
         let asked = [
@@ -309,7 +309,7 @@ impl Problems {
         }
     }
 
-    /// How well the rate has to be known.
+    /// Resolves the precision to which the rate has to be known.
     fn precision(&mut self, load: &LoadSpec) -> Option<f64> {
         let typed = load.precision.as_deref()?;
         let precision = objective::percent(typed.trim()).filter(|p| (0.0001..=0.5).contains(p));

@@ -1,5 +1,5 @@
-//! Metadata and header fields of a call → names and values. A value with fields is checked for every row, so
-//! that no call meets one that HTTP/2 can't carry.
+//! Resolves metadata and header fields of a call. A value with template fields is checked for every row, so that no
+//! call has one that HTTP/2 can't carry.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use crate::template::{
     VaryingMetadata,
 };
 
-/// Who needs a value more often than this needs another way to get it.
+/// Minimum refresh interval; more frequent changes need another mechanism.
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 
-/// The fields of metadata are apart from those of messages.
+/// The first slot of metadata fields, distinct from those of messages.
 const FIRST_SLOT: u32 = 1 << 24;
 
-/// Whose fields they are: what names they may have.
+/// The rules for the names of a table of fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// Of the table that has them.
+    /// The key of the table.
     pub key: &'static str,
-    /// Values of names that end in `-bin` are binary, and typed in base64.
+    /// Whether names that end in `-bin` have binary values, typed in base64.
     pub binary: bool,
-    /// Judges a name in lower case.
+    /// Checks a lower-case name.
     pub check: fn(&str) -> Result<(), &'static str>,
 }
 
@@ -38,26 +38,26 @@ impl Names {
 
     fn check(&self, name: &str) -> Result<(), &'static str> {
         (self.check)(name)?;
-        // Encoded under this name, it would be taken for bytes.
+        // Servers would decode a value of this name as bytes.
         let others = protocol::all().filter_map(|protocol| protocol.binary_names);
         let mut others = others.filter(|(end, _)| !self.binary && name.ends_with(end));
         others.next().map_or(Ok(()), |(_, problem)| Err(problem))
     }
 }
 
-/// The rows that a plan names.
+/// The rows that a plan refers to.
 #[derive(Clone, Copy, Debug)]
 pub enum Given<'a> {
-    /// The plan names none.
+    /// The plan has no rows.
     Nothing,
-    /// They have a problem, which is reported already.
+    /// The rows have a problem, which has been reported.
     Lost,
-    /// Read.
+    /// The rows were read.
     Rows(&'a Rows),
 }
 
 impl<'a> Given<'a> {
-    /// `rows` are those that `spec` names, where they could be read.
+    /// Wraps the `rows` of `spec`, if they could be read.
     pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> Given<'a> {
         match rows {
             Some(rows) => Given::Rows(rows),
@@ -67,19 +67,19 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The metadata of a call.
+/// The resolved metadata of a call.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
-    /// The same for every call.
+    /// Entries that are the same for every call.
     pub constant: Vec<(String, String)>,
-    /// What differs from call to call.
+    /// Entries that differ from call to call.
     pub varying: Vec<MetadataField>,
-    /// A value has a field of rows, be it right or wrong.
+    /// Whether a value refers to rows, even if invalidly.
     pub uses_rows: bool,
 }
 
 impl Metadata {
-    /// As requests have them.
+    /// Converts to the header fields of requests.
     pub fn in_requests(self, variation: &Variation) -> RequestFields {
         RequestFields {
             constant: self.constant,
@@ -91,26 +91,26 @@ impl Metadata {
     }
 }
 
-/// A value that all calls have.
+/// A value that is the same for all calls.
 #[derive(Debug)]
 pub enum SharedValue {
-    /// The same throughout the run.
+    /// Constant throughout the run.
     Constant(String),
-    /// Printed anew while the run goes on.
+    /// Refreshed while the run goes on.
     Live(LiveValue),
 }
 
-/// A field as typed.
+/// A parsed entry.
 #[derive(Default)]
 struct ParsedField {
-    /// It has a field of rows, be it right or wrong.
+    /// Whether it refers to rows, even if invalidly.
     uses_rows: bool,
-    /// `None`: a problem is reported, or it needs rows that are lost.
+    /// The field; `None`: a problem has been reported, or it needs rows that could not be read.
     field: Option<MetadataField>,
 }
 
 impl Problems {
-    /// The value at `key`, which is the same for all calls and may have any name.
+    /// Resolves the value at `key`, which is the same for all calls and may have any name.
     pub fn shared_value(
         &mut self,
         key: &str,
@@ -120,7 +120,7 @@ impl Problems {
         self.keep(key, value(spec, surroundings))
     }
 
-    /// The header fields or metadata that a section has; those with a problem are left out.
+    /// Resolves the header fields or metadata of a section; invalid ones are reported and left out.
     pub fn metadata(
         &mut self,
         names: &Names,
@@ -137,7 +137,7 @@ impl Problems {
                 metadata.uses_rows |= field.uses_rows;
                 fields.extend(field.field);
             }
-            // Constant fields go out first: values of one name keep their order if they are all of one kind.
+            // Constant fields are sent first: values of one name keep their order if they are all of one kind.
             let constant = |field: &MetadataField| {
                 let text = field.template.constant()?;
                 Some((field.name.clone(), text.to_owned()))
@@ -150,7 +150,7 @@ impl Problems {
         metadata
     }
 
-    /// One field, whose value is no list.
+    /// Resolves one entry whose value is not a list.
     fn field(
         &mut self,
         names: &Names,
@@ -208,7 +208,7 @@ impl Problems {
         parsed
     }
 
-    /// Adds the `traceparent` that each call has, where `spec` asks for it.
+    /// Adds a `traceparent` for each call if `spec` asks for it.
     pub fn traceparent(&mut self, names: &Names, spec: &Spec, metadata: &mut Metadata) {
         if spec.traceparent != Some(true) {
             return;
@@ -254,7 +254,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
                 return Err("refresh: below 1s, use a longer time".to_owned());
             }
             let printed = surroundings.printed(command)?;
-            // What it printed may be secret: it is not shown.
+            // The output may be secret and is not shown.
             let value = LiveValue::new(command, refresh, &printed);
             return value
                 .map(SharedValue::Live)
@@ -264,7 +264,8 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
     Ok(SharedValue::Constant(text))
 }
 
-/// `is_typed`: into the plan; what was not may be secret. `None`: it needs the rows that are lost.
+/// Parses a value. `is_typed`: it is literal text of the plan; otherwise it may be secret. `None`: it needs rows that
+/// could not be read.
 fn template(
     text: &str,
     is_typed: bool,
@@ -289,7 +290,7 @@ const UNPRINTABLE_FIELD: &str = "not a field value: use printable ASCII without 
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
-/// Whether every call can have what `template` makes for it. Values may be secret: they are not shown.
+/// Checks that `template` gives a valid value for every call. Values may be secret and are not shown.
 fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
     let is_binary = names.are_binary(name);
     let in_words = |problem: &'static str| match problem {
@@ -326,7 +327,7 @@ fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Res
     Ok(())
 }
 
-/// Checks the value with the columns of one row; an error names the column, where one is at fault.
+/// Checks the value with the columns of one row; an error names the column that is at fault, if any.
 fn check_one<'a>(
     is_binary: bool,
     template: &Template,
@@ -359,7 +360,7 @@ fn check_one<'a>(
     if let Some(column) = columns.iter().find(|c| !is_ascii(&c.value(row))) {
         return bad(UNPRINTABLE_METADATA, Some(column));
     }
-    // All but blanks at its ends is known to be right; those of a column show up only together.
+    // Only blanks at the ends remain to be checked; those of a column show only in the whole value.
     let mut whole = String::new();
     for part in template.parts() {
         match part {

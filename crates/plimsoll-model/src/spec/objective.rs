@@ -1,4 +1,4 @@
-//! Objectives as typed: `"p99" = "< 10ms"`.
+//! Parses objectives: `"p99" = "< 10ms"`.
 
 use super::{Problems, Spec};
 use crate::measure::{Count, TimeMeasure};
@@ -8,7 +8,7 @@ use crate::units::{Period, Rate, Size};
 
 const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
-/// The times by the names they have in an objective, besides those of [`TimeMeasure`].
+/// Times by their names in an objective, besides those of [`TimeMeasure`].
 const TIMES_BY_NAME: [(&str, Timed); 9] = [
     ("response", Timed::Response),
     ("service", Timed::Service),
@@ -21,10 +21,10 @@ const TIMES_BY_NAME: [(&str, Timed); 9] = [
     ("itl", Timed::Measure(TimeMeasure::TokenGap)),
 ];
 
-/// Reads one line of `[objective]`: `p99`, `lag.p99`, `ttft.p99 at step 2`.
+/// Parses one entry of `[objective]`, whose key is like `p99`, `lag.p99`, `ttft.p99 at step 2`.
 ///
 /// # Errors
-/// A metric or a limit that is none; the message says what to write.
+/// An invalid metric or limit; the message says what would be right.
 pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     let (metric, stage) = match metric.split_once(" at ") {
         Some((metric, stage)) => (metric.trim(), Some(stage.trim())),
@@ -43,7 +43,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         "client.memory" | "client memory" => Metric::Memory(End::Client),
         "server.memory" | "server memory" => Metric::Memory(End::Server),
         _ => {
-            // A blank in the place of the dot is understood.
+            // A blank in place of the dot is accepted.
             let words = match metric.split_once(' ') {
                 None => metric
                     .split_once('.')
@@ -70,7 +70,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
             ));
         }
     };
-    // "<=" is understood: judged they are the same, and shown as typed.
+    // "<=" is accepted: it is judged like "<", and shown as typed.
     let (or_equal, value) = match value.strip_prefix('=') {
         Some(value) => ("=", value.trim()),
         None => ("", value.trim()),
@@ -98,7 +98,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
     })
 }
 
-/// `p99`, also where `.9` follows.
+/// Returns whether the text is a percentile such as `p99`, also where `.9` follows.
 fn is_percentile(text: &str) -> bool {
     text.strip_prefix('p')
         .is_some_and(|digits| digits.parse::<f64>().is_ok())
@@ -132,7 +132,7 @@ fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
         })
 }
 
-/// Why a model ended its answer: `length`.
+/// Parses the reason for which a model ended its answer, such as `length`.
 fn finish_reason(name: &str) -> Result<Count, String> {
     let mut known = Count::FINISH_REASONS.into_iter();
     known
@@ -161,7 +161,7 @@ fn percentile(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is not a percentile: use p50, p99 or p99.9"))
 }
 
-/// `"0.1%"` as 0.001.
+/// Parses `"0.1%"` as 0.001.
 pub(super) fn percent(text: &str) -> Option<f64> {
     text.strip_suffix('%')
         .and_then(|percent| percent.trim().parse::<f64>().ok())
@@ -169,13 +169,13 @@ pub(super) fn percent(text: &str) -> Option<f64> {
         .map(|percent| percent / 100.0)
 }
 
-/// `of`: what it is a share of, and what would be right.
+/// Parses a share. `of`: the whole that it refers to, and what would be right.
 fn share(text: &str, of: &str) -> Result<f64, String> {
     percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
 impl Problems {
-    /// `load`: where it could be resolved, to know its stages.
+    /// Resolves the objectives. `load`: the resolved load with its stages, if it is valid.
     pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&Load>) -> Vec<Objective> {
         let mut objectives = Vec::new();
         for (metric, limit) in &spec.objective {

@@ -1,25 +1,25 @@
-//! What a spec has wrong, by key.
+//! Problems of a spec, by key.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::template;
 
-/// Something wrong with a spec.
+/// A problem of a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key, with dots: `load.rate`. Empty: the file as a whole.
     pub key: String,
     /// The problem and the remedy: a lower-case fragment.
     pub message: String,
-    /// What to do, where there is advice.
+    /// Advice, where there is any.
     pub help: Option<String>,
-    /// Bytes of the plan file.
+    /// The byte range in the plan file.
     pub span: Option<Range<usize>>,
 }
 
 impl Problem {
-    /// Without advice or place.
+    /// Creates a problem without advice or place.
     pub fn new(key: impl Into<String>, message: impl Into<String>) -> Problem {
         Problem {
             key: key.into(),
@@ -29,7 +29,7 @@ impl Problem {
         }
     }
 
-    /// With this advice.
+    /// Adds advice.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Problem {
         self.help = Some(help.into());
@@ -48,10 +48,10 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// The value of this name.
+/// Returns the value of this name.
 ///
 /// # Errors
-/// None of `all` is called so.
+/// Where none of `all` has it.
 pub(super) fn one_of<T: Copy>(
     typed: &str,
     all: &[T],
@@ -66,17 +66,17 @@ pub(super) fn one_of<T: Copy>(
     })
 }
 
-/// Everything that was found wrong so far.
+/// The problems found so far.
 #[derive(Debug, Default)]
 pub struct Problems(pub Vec<Problem>);
 
 impl Problems {
-    /// One more, without advice.
+    /// Adds a problem without advice.
     pub fn add(&mut self, key: impl Into<String>, message: impl Into<String>) {
         self.0.push(Problem::new(key, message));
     }
 
-    /// Refuses fields in a text that is the same for every call: the server would get the characters `{{seq}}`.
+    /// Reports template fields in a text that is sent unchanged: the server would receive the characters `{{seq}}`.
     pub fn refuse_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
         if let Some(field) = text.and_then(template::first_field) {
             let problem = "no field can be filled in here, where every call has the same text";
@@ -84,7 +84,7 @@ impl Problems {
         }
     }
 
-    /// The value of this name; the first of `all` where nothing is typed, or none.
+    /// Returns the value of this name; the first of `all` if none was typed, or an invalid one.
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: &str,
@@ -96,7 +96,7 @@ impl Problems {
         found.unwrap_or(all[0])
     }
 
-    /// Adds the problems among `checks`: whether it is one, its key, and its message.
+    /// Adds the problems among `checks`: whether it applies, its key, and its message.
     pub(super) fn add_all<'a>(
         &mut self,
         checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,
@@ -106,7 +106,7 @@ impl Problems {
             .extend(wrong.map(|(_, key, message)| Problem::new(key, message)));
     }
 
-    /// The value of `result`; its problem is that of `key`.
+    /// Returns the value of `result`, or reports its error as a problem of `key`.
     pub fn keep<T>(&mut self, key: &str, result: Result<T, String>) -> Option<T> {
         result.map_err(|message| self.add(key, message)).ok()
     }

@@ -1,7 +1,7 @@
-//! What a protocol brings to plans: its section, its schemes, and what its calls are.
+//! What a protocol adds to plans: its section, its URL schemes, and its calls.
 //!
-//! The model knows no protocol of its own accord: a program registers those that it has, before it reads
-//! the first plan. A section is a table here, whose type only its protocol knows.
+//! The model itself knows no protocol: a program registers those that it supports before it reads the first plan. Here
+//! a section is a table whose type only its protocol knows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,90 +20,90 @@ use super::wire::Wire;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{Arrivals, Call, CallPlan, Stage};
 
-/// A protocol's schemes.
+/// The URL schemes of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schemes {
-    /// The section of a plan that says what to call: `call.SECTION`. It names the protocol.
+    /// The section of a plan that defines the call: `call.SECTION`. It names the protocol.
     pub section: &'static str,
     /// The scheme of plaintext targets.
     pub plain: &'static str,
-    /// `None`: there is none over TLS.
+    /// The scheme over TLS; `None`: there is none.
     pub secured: Option<&'static str>,
-    /// Other names of the two, which say more about the call: they stay as they were typed.
+    /// Other names of both schemes that describe the call better; they are kept as typed.
     pub aliases: Option<(&'static str, &'static str)>,
-    /// What they are for: `for SOFARPC`.
+    /// What the schemes are for: `for SOFARPC`.
     pub purpose: &'static str,
-    /// Schemes that mean the same elsewhere, and what to write here.
+    /// Equivalent schemes of other tools, each with the one to use here.
     pub elsewhere: &'static [(&'static str, &'static str)],
-    /// The ports that may be left out, plaintext and over TLS.
+    /// Default ports, plaintext and over TLS.
     pub ports: Option<(u16, u16)>,
-    /// The URL may go on with a path, which says what to call.
+    /// Whether the URL may have a path, which is part of the call.
     pub with_path: bool,
 }
 
-/// Arrivals that a protocol makes itself; `None`: there was a problem.
+/// Arrivals that a protocol schedules itself; `None`: there was a problem.
 pub type OwnArrivals = (Option<Arrivals>, Vec<Stage>);
 
-/// A section of a plan, `[call.NAME]`, and what it means.
+/// A section of a plan, `[call.NAME]`, and its meaning.
 pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
-    /// Its name, and the URLs of its targets.
+    /// The section's name, and the URL schemes of its targets.
     const SCHEMES: Schemes;
-    /// Its calls are not due at a rate, nor have they clients: [`Section::arrivals`] makes both.
+    /// Whether the protocol schedules calls itself ([`Section::arrivals`]), so that rate and clients don't apply.
     const SCHEDULES_ITSELF: bool = false;
-    /// Calls may have the rows of a plan, each its own.
+    /// Whether each call may use a row of its own.
     const SUPPORTS_ROWS: bool = false;
-    /// Requests have header fields, of which each call may have its own: [`Problems::traceparent`] adds one.
+    /// Whether requests have header fields that can differ from call to call: [`Problems::traceparent`] adds one.
     const SUPPORTS_TRACEPARENT: bool = false;
-    /// Its calls fetch files, by the keys `path` and `size`.
+    /// Whether calls fetch files, by the keys `path` and `size`.
     const FETCHES_FILES: bool = false;
-    /// The end of names of fields whose values are binary wherever its servers read them, and what is wrong with such
-    /// a name in a section of another protocol.
+    /// The suffix of field names whose values servers decode as binary, and the problem with such a name in a section
+    /// of another protocol.
     const BINARY_NAMES: Option<(&'static str, &'static str)> = None;
-    /// What a plan makes of it.
+    /// The resolved call.
     type Call: Call;
 
-    /// The keys of a table in it, by its path from here; `None`: any.
+    /// Returns the keys of a table inside the section, by its relative path; `None`: any.
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
         let _ = path;
         None
     }
 
-    /// The files that decide what a call is, by their keys.
+    /// Returns the files that determine what a call is, with their keys.
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
         Vec::new()
     }
 
-    /// Header fields or metadata, some of which may be secret.
+    /// Returns the header fields or metadata, some of which may be secret.
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
         None
     }
 
-    /// What it means for a load that leaves it out.
+    /// Sets defaults of the load that this section implies.
     fn apply_defaults(&self, _: &mut LoadSpec) {}
 
-    /// As [`Call::calls_in_a_row`], as far as that is known before it is resolved.
+    /// Returns [`Call::calls_in_a_row`] as far as it is known before resolution.
     fn calls_in_a_row(&self) -> Option<u32> {
         None
     }
 
-    /// Calls go somewhere over TLS, whatever the target's scheme.
+    /// Returns whether some calls use TLS, whatever the target's scheme.
     fn is_secured(&self, spec: &Spec) -> bool {
         let _ = spec;
         false
     }
 
-    /// What a proxy has to understand of its connections.
+    /// Returns the wire format of its connections.
     fn wire(&self, spec: &Spec) -> Wire {
         let _ = spec;
         Wire::Bytes
     }
 
-    /// Asked only of those who schedule themselves.
+    /// Schedules the arrivals; called only if the protocol schedules itself.
     fn arrivals(&self, _: &LoadSpec, _: &mut Problems) -> OwnArrivals {
         (None, Vec::new())
     }
 
-    /// What a call is; `None`: there was a problem.
+    /// Resolves the call; `None`: there was a problem.
     fn resolve(
         &self,
         spec: &Spec,
@@ -111,15 +111,15 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
         surroundings: &dyn Surroundings,
     ) -> Option<Self::Call>;
 
-    /// With every default written out that `call` has.
+    /// Returns the section with every default of `call` written out.
     #[must_use]
     fn filled_in(self, call: &Self::Call) -> Self;
 }
 
-/// What changes the fields of a section: a field's name and its value.
+/// Changes a field of a section, given its name and value.
 pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
 
-/// A protocol, as plans know it: a [`Section`] whose type is erased. A section that can't be read counts as absent,
+/// A protocol as seen by plans: a [`Section`] with its type erased. A section that can't be parsed counts as absent,
 /// except in `check` and `resolve`, which report its problem.
 #[derive(Debug)]
 pub struct Protocol {
@@ -139,9 +139,9 @@ pub struct Protocol {
     pub(super) fetches_files: bool,
     /// [`Section::BINARY_NAMES`].
     pub(super) binary_names: Option<(&'static str, &'static str)>,
-    /// The section as its protocol writes it; an error names the key of a value that is of the wrong kind.
+    /// Returns the section in the form that its protocol writes; an error names the key of a value of the wrong type.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
-    /// The section with its fields changed, where it has some.
+    /// Returns the section with its fields changed, if it has any.
     pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
     /// [`Section::calls_in_a_row`].
     pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
@@ -162,7 +162,7 @@ pub struct Protocol {
 }
 
 impl Protocol {
-    /// The protocol of a section.
+    /// Returns the protocol of a section.
     pub const fn of<S: Section>() -> Protocol {
         Protocol {
             schemes: const { &S::SCHEMES },
@@ -214,6 +214,8 @@ impl Protocol {
     }
 }
 
+/// Parses the section.
+///
 /// # Errors
 /// As [`Protocol::check`].
 pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
@@ -231,10 +233,10 @@ pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
     })
 }
 
-/// A section as the table that a plan has.
+/// Serialises a section as the table of a plan.
 ///
 /// # Errors
-/// Where a plan can't hold it, as a path that is not UTF-8.
+/// Where a plan can't contain it, such as a path that is not UTF-8.
 pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
     let key = || format!("call.{}", S::SCHEMES.section);
     Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NOT_TEXT))
@@ -242,24 +244,24 @@ pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
 
 static REGISTERED_PROTOCOLS: OnceLock<Vec<&'static Protocol>> = OnceLock::new();
 
-/// Adds protocols to those that plans may call; once a process, whatever else asks for it later.
+/// Registers the protocols that plans may use. Takes effect once in a process; later calls are ignored.
 pub fn register(protocols: impl IntoIterator<Item = &'static Protocol>) {
     REGISTERED_PROTOCOLS.get_or_init(|| protocols.into_iter().collect());
 }
 
-/// All that there are.
+/// Returns all registered protocols.
 pub(super) fn all() -> impl Iterator<Item = &'static Protocol> {
     #[cfg(test)]
     register(tests::ALL);
     REGISTERED_PROTOCOLS.get().into_iter().flatten().copied()
 }
 
-/// The sections that say what to call, each with its keys.
+/// Returns the sections that define calls, each with its keys.
 pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     all().map(|protocol| (protocol.schemes.section, (protocol.keys)()))
 }
 
-/// The schemes of the protocol that is meant where nothing says which.
+/// Returns the schemes of the default protocol.
 pub(super) fn first() -> &'static Schemes {
     const PLACEHOLDER_SCHEMES: Schemes = Schemes {
         section: "PROTOCOL",
@@ -276,7 +278,7 @@ pub(super) fn first() -> &'static Schemes {
         .map_or(&PLACEHOLDER_SCHEMES, |protocol| protocol.schemes)
 }
 
-/// The protocol whose section has this name.
+/// Returns the protocol whose section has this name.
 pub(super) fn named(section: &str) -> Option<&'static Protocol> {
     all().find(|protocol| protocol.schemes.section == section)
 }

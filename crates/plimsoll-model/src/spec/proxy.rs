@@ -1,4 +1,4 @@
-//! `load.proxy` → plan.
+//! Resolves `load.proxy`.
 
 use super::{Problems, Spec, Surroundings};
 use crate::plan::{Credentials, Proxy, ProxyKind, Target};
@@ -6,7 +6,7 @@ use crate::plan::{Credentials, Proxy, ProxyKind, Target};
 const PROXY_KEY: &str = "load.proxy";
 
 impl Problems {
-    /// Puts the proxy before the targets that are reached over TCP.
+    /// Sets the proxy of the targets that are reached over TCP.
     pub(super) fn proxy(
         &mut self,
         spec: &Spec,
@@ -31,17 +31,17 @@ impl Problems {
     }
 }
 
-/// Reads `http://HOST:PORT` and `socks5://HOST:PORT`, with `$NAME@` before the host where the
-/// environment has who asks, as `USER:PASSWORD`.
+/// Parses `http://HOST:PORT` and `socks5://HOST:PORT`, optionally with `$NAME@` before the host, where the environment
+/// variable holds `USER:PASSWORD`.
 ///
 /// # Errors
-/// The problem with it, and what to write instead.
+/// What is wrong with it, and what would be right.
 pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
         "http" => ProxyKind::Connect,
-        // The proxy looks names up either way.
+        // The proxy resolves names in both cases.
         "socks5" | "socks5h" => ProxyKind::Socks5,
         "https" => {
             return Err(format!(
@@ -52,7 +52,7 @@ pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, Stri
     };
     let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
         None => (None, rest.trim_end_matches('/')),
-        // What was typed may be a secret: it is not repeated.
+        // The typed text may be a secret and is not repeated.
         Some((who, address)) => {
             let name = who.strip_prefix('$').ok_or(
                 "a user and a password are secret: put USER:PASSWORD into a variable of the environment, and write $NAME@ before the host",

@@ -1,6 +1,6 @@
-//! TOML text to a [`Spec`]; every unknown key is found before anything else is judged.
+//! Parses TOML text to a [`Spec`]; all unknown keys are reported before anything else.
 //!
-//! The keys that exist are asked of the types themselves, so they can't disagree.
+//! The known keys come from the types themselves, so they can't get out of step.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,10 +14,10 @@ use super::{
     TlsSpec, WatchSpec, protocol, suggest,
 };
 
-/// Reads a plan file's text.
+/// Parses the text of a plan file.
 ///
 /// # Errors
-/// A syntax error alone; else every unknown key at once; else the first value of a wrong kind.
+/// A syntax error alone; otherwise all unknown keys at once; otherwise the first value of a wrong type.
 pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     let document = DeTable::parse(text).map_err(|e| vec![from_toml(&e, None)])?;
     let mut problems = Vec::new();
@@ -37,7 +37,7 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     Ok(spec)
 }
 
-/// Points `problems` at the places of their keys in the text they were read from.
+/// Sets the spans of `problems` to the places of their keys in the text.
 pub fn locate(text: &str, problems: &mut [Problem]) {
     let Ok(document) = DeTable::parse(text) else {
         return;
@@ -47,7 +47,7 @@ pub fn locate(text: &str, problems: &mut [Problem]) {
     }
 }
 
-/// A toml error as a problem; its key is looked up by its place.
+/// Converts a TOML error to a problem; its key is looked up by its span.
 fn from_toml(error: &toml::de::Error, document: Option<&DeTable<'_>>) -> Problem {
     let span = error.span();
     let key = match (&span, document) {
@@ -59,7 +59,7 @@ fn from_toml(error: &toml::de::Error, document: Option<&DeTable<'_>>) -> Problem
     problem
 }
 
-/// The key with dots whose value holds `span`.
+/// Returns the dotted key whose value contains `span`.
 fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
     for (key, value) in table {
         let place = value.span();
@@ -73,7 +73,7 @@ fn key_at(table: &DeTable<'_>, span: &Range<usize>, path: &str) -> String {
                 _ => path,
             };
         }
-        // A table that is written in parts spans only its header.
+        // The span of a table that is defined in several parts covers only its header.
         if let DeValue::Table(inner) = value.get_ref() {
             let deeper = key_at(inner, span, &join(path, key.get_ref()));
             if !deeper.is_empty() {
@@ -92,7 +92,7 @@ fn join(path: &str, key: &str) -> String {
     }
 }
 
-/// The place of the value at `path`, or of the nearest table around it that exists.
+/// Returns the span of the value at `path`, or of the nearest enclosing table that exists.
 fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let (key, value) = table.iter().find(|(key, _)| key.get_ref() == first)?;
@@ -108,7 +108,7 @@ fn place(table: &DeTable<'_>, path: &str) -> Option<Range<usize>> {
     }
 }
 
-/// The keys of the table at `path`; `None`: anything goes.
+/// Returns the keys of the table at `path`; `None`: any key is allowed.
 fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
     let keys = match path {
         "call" => return Some(CallSpec::names().collect()),
@@ -151,7 +151,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
             };
             let mut problem = Problem::new(here, format!("unknown key {table}"));
             problem.help = Some(match suggest(name, known) {
-                // The load's own length has another name than that of its steps.
+                // The load's length has another name than that of its steps.
                 _ if path == "load.steps" && name == "duration" => "did you mean `for`?".to_owned(),
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => match elsewhere(name) {
@@ -178,7 +178,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
     }
 }
 
-/// The section that does have a key of this name, or one like it.
+/// Returns the section that has a key of this name or a similar one.
 fn elsewhere(name: &str) -> Option<(String, &'static str)> {
     let mut sections = vec!["load".to_owned()];
     sections.extend(CallSpec::names().map(|section| format!("call.{section}")));

@@ -1,4 +1,4 @@
-//! `load.replay` and `load.arrivals = { file = … }` → recorded arrivals, and the stages they make.
+//! Resolves `load.replay` and `load.arrivals = { file = … }` to recorded arrivals and their stages.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use crate::recording::{Recording, RecordingFormat, RecordingRequest};
 use crate::template::Rows;
 use crate::units::Period;
 
-/// The factors by which a replay may be faster or slower.
+/// The range of replay speeds.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.001..=1_000.0;
 
 impl LoadSpec {
-    /// The key that names a file of arrivals, where one does.
+    /// Returns the key that names a file of arrivals, if any.
     pub fn recording_key(&self) -> Option<&'static str> {
         let times = self.arrivals.as_ref().and_then(ArrivalsSpec::file);
         match (&self.replay, times) {
@@ -27,7 +27,7 @@ impl LoadSpec {
 }
 
 impl Problems {
-    /// The recorded arrivals; `None` where the plan has none, or they can't be had.
+    /// Resolves the recorded arrivals; `None`: the plan has none, or they can't be read.
     pub(super) fn recording(
         &mut self,
         spec: &Spec,
@@ -74,7 +74,7 @@ impl Problems {
         }
     }
 
-    /// `None`: something of it is wrong.
+    /// Resolves what is read of the file; `None`: there was a problem.
     fn recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
         let load = &spec.load;
         let before = self.0.len();
@@ -99,7 +99,7 @@ impl Problems {
                 &RecordingFormat::ALL,
                 RecordingFormat::name,
             )),
-            // The key says what the file is.
+            // The key implies the format.
             None if load.replay.is_none() => Some(RecordingFormat::Times),
             None => None,
         };
@@ -147,19 +147,19 @@ impl Problems {
         share
     }
 
-    /// The rows of the recording, where it has any and the plan names no others.
+    /// Returns the rows of the recording, if it has any and the plan names no others.
     pub(super) fn recorded_rows(
         &self,
         spec: &Spec,
         surroundings: &dyn Surroundings,
     ) -> Option<Rows> {
-        // Its problems are reported where the load is resolved.
+        // Its problems are reported when the load is resolved.
         let request = Problems::default().recording_request(spec)?;
         let recording = surroundings.recording(&request).ok()?;
         recording.rows().map(Rows::recorded)
     }
 
-    /// The stages of a replay: the first of its time may be a warm-up.
+    /// Resolves the stages of a replay: a first part may be the warm-up.
     pub(super) fn replay_stages(
         &mut self,
         load: &LoadSpec,
@@ -176,7 +176,7 @@ impl Problems {
         let measured = match (duration, load.calls) {
             (Some(duration), _) => duration,
             (None, _) if !repeats => all.saturating_sub(warmup),
-            // As many rounds as have that many calls, and one for what the warm-up takes of the first.
+            // As many repetitions as contain that many calls, and one for the part that the warm-up uses.
             (None, Some(calls)) => {
                 let rounds = u32::try_from(calls / recording.count() + 2).unwrap_or(u32::MAX);
                 all.saturating_mul(rounds)
@@ -214,7 +214,7 @@ impl Problems {
             );
             self.add("load.calls", problem);
         }
-        // The mean rate of all stages, which is what a report can compare with.
+        // The mean rate of all stages, with which reports compare.
         let rate = recording.count() as f64 / all.as_secs_f64();
         let stage = |warmup, name: &str, length| Stage {
             warmup,

@@ -1,4 +1,4 @@
-//! Spec → plan: every default filled in, every contradiction reported, all problems at once.
+//! Resolves a spec to a plan: fills in every default and reports all problems and contradictions at once.
 
 use std::iter;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::redaction;
 #[cfg(test)]
 mod tests;
 
-/// Of a call, where nothing says another.
+/// The deadline of a call unless the plan sets one.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 pub(super) const DEFAULT_SEED: u64 = 1;
 
-/// Makes the plan that `spec` means.
+/// Resolves `spec`.
 ///
 /// # Errors
-/// All problems, each with its key; see [`super::locate`] for places.
+/// All problems, each with its key; [`super::locate`] adds places.
 pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();
@@ -75,8 +75,8 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
     }
 }
 
-/// Writes out what a load of users means: each client is one, unless a duration or a number of calls is
-/// given, and has one connection.
+/// Applies the defaults of a load of users: each client is one user, unless a duration or a number of calls is given,
+/// and has one connection.
 fn apply_user_defaults(spec: &mut Spec) {
     let Some(calls) = spec.call.calls_in_a_row() else {
         return;
@@ -93,7 +93,7 @@ fn apply_user_defaults(spec: &mut Spec) {
 }
 
 impl Problems {
-    /// What no load of users can have.
+    /// Reports keys that don't apply to a load of users.
     pub fn users(&mut self, spec: &Spec) {
         let Some(calls) = spec.call.calls_in_a_row().filter(|calls| *calls > 0) else {
             return;
@@ -127,7 +127,7 @@ impl Problems {
     }
 }
 
-/// `GetScore, steady`
+/// Returns a default name such as `GetScore, steady`.
 fn name_for(call: &CallPlan, load: &Load) -> String {
     if let Some(name) = call.run_name() {
         return name.to_owned();
@@ -166,7 +166,7 @@ impl Problems {
         }
     }
 
-    /// A certificate is checked against a name.
+    /// Resolves the name that the certificate is checked against.
     fn server_name(
         &mut self,
         tls: Option<&TlsPlan>,
@@ -190,7 +190,7 @@ impl Problems {
         }
     }
 
-    /// Gives the targets the addresses of `load.resolve`.
+    /// Sets the targets' addresses from `load.resolve`.
     fn addresses(&mut self, spec: &Spec, targets: &mut [&mut Target]) {
         let entries = spec.load.resolve.as_deref().unwrap_or_default();
         if let Err((number, problem)) = give_addresses(entries, targets) {
@@ -281,7 +281,7 @@ impl Problems {
     }
 }
 
-/// Those of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
+/// Lists the sections of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
 fn sections(wanted: impl Fn(&protocol::Protocol) -> bool) -> String {
     let all = protocol::all().filter(|protocol| wanted(protocol));
     let names: Vec<String> = all
@@ -293,22 +293,21 @@ fn sections(wanted: impl Fn(&protocol::Protocol) -> bool) -> String {
     }
 }
 
-/// Text of a header field: printable ASCII without blanks at its ends.
+/// Returns whether a text is a valid header field value: printable ASCII without blanks at its ends.
 pub fn is_printable(text: &str) -> bool {
     text.bytes().all(|b| (0x20..=0x7e).contains(&b)) && text.trim() == text
 }
 
-/// A target and whether it is secured: a socket whose URL does not say so is where the spec
-/// says how.
+/// Returns a target and whether it uses TLS: for a socket whose URL does not say so, the spec decides.
 pub fn target_of(url: &str, spec: &Spec) -> Result<(Target, bool), String> {
     let section = spec.call.given().into_iter().next();
     let (mut target, secured) = parse_target_for(section, url)?;
-    // It names the target in reports, and nothing is sent to it by this name.
+    // The URL is only a name in reports; nothing is sent to it.
     target.url = redaction::with_variables(url);
     Ok((target, secured || spec.tls.is_some() && is_bare_socket(url)))
 }
 
-/// Text without blanks that can stand in a URL or a header field.
+/// Returns whether a text has no blanks and can be part of a URL or a header field.
 pub fn is_visible(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| (0x21..=0x7e).contains(&b))
 }

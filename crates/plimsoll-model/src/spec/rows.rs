@@ -1,4 +1,4 @@
-//! `[rows]` → the rows themselves, and whether there are enough.
+//! Reads the file of `[rows]`, and checks that there are enough rows.
 
 use super::resolve::DEFAULT_SEED;
 use super::{Problems, Spec, Surroundings};
@@ -7,7 +7,7 @@ use crate::schedule::Schedule;
 use crate::template::{Order, Rows, Variation};
 
 impl Problems {
-    /// The rows that the plan names; `None` where it names none, or they can't be had.
+    /// Returns the rows of the plan; `None`: there are none, or they can't be read.
     pub fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
         let Some(rows) = spec.rows.as_ref() else {
             spec.load.recording_key()?;
@@ -25,7 +25,7 @@ impl Problems {
         self.keep("rows.file", rows)
     }
 
-    /// What each call's values are chosen by.
+    /// Returns the settings by which values of calls are chosen.
     pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
         let order = self.choice("rows.order", typed, &Order::ALL, Order::name);
@@ -44,9 +44,9 @@ impl Problems {
         }
     }
 
-    /// Rows that are used once must be as many as there are calls, the warm-up's too.
+    /// Checks that rows that are used once are as many as the calls, including the warm-up's.
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
-        // An arrival may be a user.
+        // An arrival may be a user that makes several calls.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));
         let Some(variation) = call.variation() else {
             return;

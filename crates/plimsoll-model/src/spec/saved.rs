@@ -1,4 +1,4 @@
-//! Plan → the TOML that a run directory keeps: every default written out, no secret.
+//! Writes a plan as the TOML of the run directory: every default written out, no secrets.
 
 use std::convert::Infallible;
 
@@ -13,14 +13,14 @@ use crate::recording::Recording;
 use crate::redaction::{self, is_secret_name};
 use crate::units::{Period, Size};
 
-/// The values that are kept out of the run directory, by the variables in which the plan
-/// there expects them.
+/// Returns the values that must not be written to the run directory, by the variables in which the plan there expects
+/// them.
 pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     let (constant, varying) = plan.call.fields();
-    // As they are typed: what reads them there looks for fields again.
+    // As typed, since fields are parsed again when they are read.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
-    // What a command prints is printed anew: it has no text.
+    // A command's output is computed again, so it has no text.
     let varying = varying.iter();
     let all: Vec<(&String, String)> = constant
         .chain(varying.map(|field| (&field.name, field.typed.clone())))
@@ -45,15 +45,14 @@ pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The variable of one of several values of a name, numbered from 1.
+/// Returns the variable of one of several values of a name, numbered from 1.
 fn nth_variable(name: &str, nth: usize) -> String {
     format!("{}_{nth}", secret_variable(name))
 }
 
 impl Spec {
-    /// This spec with every default of `plan` (which was resolved from it) written out,
-    /// and secrets replaced by the environment variable to give them in: the same run
-    /// again, whatever the defaults of another version are.
+    /// Returns this spec with every default of `plan` (which was resolved from it) written out, and secrets replaced
+    /// by environment variables: another version with other defaults repeats the same run.
     #[must_use]
     pub fn filled_in(&self, plan: &Plan) -> Spec {
         let mut spec = self.without_secrets();
@@ -86,12 +85,12 @@ impl Spec {
             Arrivals::Open(spacing) => {
                 load.arrivals = match spacing {
                     Spacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
-                    // The file is named as it was.
+                    // The file is named as it was typed.
                     Spacing::Recorded => load.arrivals.take(),
                     named => Some(ArrivalsSpec::Named(named.name().to_owned())),
                 };
                 load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
-                // Users that arrive pause, too; the plan keeps that with their calls.
+                // Arriving users pause as well; the plan has that with their calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }
             Arrivals::Closed { clients, think } => {
@@ -100,7 +99,7 @@ impl Spec {
             }
         }
         match plan.load.reuse {
-            // A user has the connections it needs.
+            // Each user has as many connections as it needs.
             Reuse::Always if plan.call.calls_in_a_row().is_some() => {
                 load.calls = plan.load.calls;
             }
@@ -111,7 +110,7 @@ impl Spec {
             Reuse::Never => load.reuse = Some("never".into()),
         }
         load.warmup = Some(Period(plan.load.warmup()));
-        // A stall timeout stands for a deadline that is not given.
+        // A stall timeout replaces a deadline that is not set.
         if plan.load.stall_timeout.is_none() {
             load.deadline = Some(plan.load.deadline.into());
         }
@@ -123,7 +122,7 @@ impl Spec {
         load.read_buffer = Some(Size(plan.load.read_buffer as u64));
     }
 
-    /// This spec with secrets replaced by the environment variable to give them in.
+    /// Returns this spec with secrets replaced by environment variables.
     #[must_use]
     pub fn without_secrets(&self) -> Spec {
         let mut spec = self.clone();
@@ -165,7 +164,7 @@ impl Spec {
         let Ok(()) = self.call.change(hidden);
     }
 
-    /// The spec as TOML.
+    /// Formats the spec as TOML.
     ///
     /// # Errors
     /// Where a path is not UTF-8.
@@ -174,7 +173,7 @@ impl Spec {
     }
 }
 
-/// What was typed, with the defaults of `plan`, and in its words.
+/// Returns the typed settings completed by the defaults of `plan`, in the words of plans.
 fn tls_of(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
         pin: match &plan.trust {
@@ -197,9 +196,9 @@ fn tls_of(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
 
 fn watch_of(plan: &Plan) -> WatchSpec {
     let (port, pid, off) = match plan.watch {
-        // Found by the socket, again.
+        // The process is found by the socket again.
         Watch::TargetPort | Watch::Started if plan.target.socket.is_some() => (None, None, None),
-        // Who runs the plan again has started nothing for it.
+        // A repeated run has not started the process itself.
         Watch::TargetPort | Watch::Started => (Some(plan.target.port), None, None),
         Watch::Port(port) => (Some(port), None, None),
         Watch::Pid(pid) => (None, Some(pid), None),
@@ -208,7 +207,7 @@ fn watch_of(plan: &Plan) -> WatchSpec {
     WatchSpec { pid, port, off }
 }
 
-/// `authorization` as `PLIMSOLL_METADATA_AUTHORIZATION`
+/// Returns `PLIMSOLL_METADATA_AUTHORIZATION` for `authorization`.
 fn secret_variable(name: &str) -> String {
     let name: String = name
         .chars()

@@ -1,4 +1,4 @@
-//! How open-loop arrivals are spaced, as a person writes it: a name, or a table of one key.
+//! The spacing of open-loop arrivals as typed: a name, or a table of one key.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::str::FromStr;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// How arrivals are spaced.
+/// The spacing of arrivals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum ArrivalsSpec {
-    /// The name of a process.
+    /// The name of an arrival process.
     Named(String),
-    /// A process with its numbers, or a file.
+    /// An arrival process with parameters, or a file.
     Table(ArrivalsTable),
 }
 
@@ -32,7 +32,7 @@ pub struct ArrivalsTable {
 }
 
 impl ArrivalsSpec {
-    /// Gaps of a gamma distribution.
+    /// Returns a spacing by gaps of a gamma distribution.
     pub fn gamma(shape: f64) -> ArrivalsSpec {
         ArrivalsSpec::Table(ArrivalsTable {
             gamma: Some(shape),
@@ -40,7 +40,7 @@ impl ArrivalsSpec {
         })
     }
 
-    /// The file of times.
+    /// Returns the file of times, if there is one.
     pub fn file(&self) -> Option<&PathBuf> {
         match self {
             ArrivalsSpec::Named(_) => None,

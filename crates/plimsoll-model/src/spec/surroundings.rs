@@ -1,46 +1,45 @@
-//! What resolving needs of the world around it.
+//! The environment of resolution.
 
 use std::any::Any;
 use std::path::Path;
 
 use crate::recording::{Recording, RecordingRequest};
 
-/// What resolving needs of the world: kept behind a trait, so that it is pure itself.
+/// Files, variables and commands that resolution needs, behind a trait so that resolution itself is pure.
 pub trait Surroundings {
-    /// An environment variable.
+    /// Returns an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
-    /// A file's text.
+    /// Reads a file as text.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     fn read(&self, path: &Path) -> std::io::Result<String>;
-    /// A file's bytes.
+    /// Reads a file's bytes.
     ///
     /// # Errors
-    /// The file system's.
+    /// Those of the file system.
     fn read_bytes(&self, path: &Path) -> std::io::Result<Vec<u8>>;
-    /// The arrivals of a file.
+    /// Reads the arrivals of a file.
     ///
     /// # Errors
-    /// Why it has none.
+    /// Why the file has none.
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         let bytes = self.read_bytes(&request.file);
         let bytes = bytes.map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
         Recording::read(request, Box::new(bytes.as_slice()))
     }
-    /// What a command of the shell prints, without the last line's end.
+    /// Returns the output of a shell command without its last newline.
     ///
     /// # Errors
-    /// Why it prints nothing.
+    /// Why it has no output.
     fn printed(&self, command: &str) -> Result<String, String> {
         Err(format!("`{command}` can't be run here"))
     }
-    /// Whether code that the plan names may run here: that of plugins. It may not where the plan is only shown.
+    /// Returns whether code that the plan refers to (plugins) may run. It may not if the plan is only displayed.
     fn may_run_code(&self) -> bool {
         true
     }
-    /// What only one protocol asks of the world: a question of a type of its own, which holds the answer
-    /// afterwards.
+    /// Answers a request that only one protocol makes, of a type of its own, which contains the answer afterwards.
     fn ask(&self, question: &mut dyn Any) {
         let _ = question;
     }

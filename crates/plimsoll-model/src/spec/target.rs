@@ -1,10 +1,10 @@
-//! Target URLs: whose scheme says the protocol and whether the link is secured.
+//! Target URLs, whose scheme determines the protocol and whether TLS is used.
 
 use super::protocol::{self, Schemes};
 use crate::plan::{Target, UnixSocket};
 
 impl Schemes {
-    /// Whether one of them is this scheme, and then whether over TLS.
+    /// Returns whether `scheme` is one with TLS; `None`: it is not one of these schemes.
     fn secures(&self, scheme: &str) -> Option<bool> {
         let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
         let secured = self.secured.is_some_and(is_it) || self.aliases.is_some_and(|a| is_it(a.1));
@@ -12,13 +12,13 @@ impl Schemes {
         (secured || plain).then_some(secured)
     }
 
-    /// Whether `scheme` is another name of one of them.
+    /// Returns whether `scheme` is an alias of one of these schemes.
     fn is_alias(&self, scheme: &str) -> bool {
         let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
         (self.aliases).is_some_and(|(plain, secured)| is_it(plain) || is_it(secured))
     }
 
-    /// The one of them to write, plaintext or over TLS.
+    /// Returns the scheme for plaintext or for TLS.
     pub(super) fn scheme(&self, secured: bool) -> &'static str {
         let over_tls = self.secured.filter(|_| secured);
         over_tls.unwrap_or(self.plain)
@@ -26,7 +26,7 @@ impl Schemes {
 }
 
 impl Target {
-    /// As `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2) have it.
+    /// Returns the target as in `:authority` (RFC 9113 §8.3.1) and `Host` (RFC 9112 §3.2).
     pub fn authority(&self) -> String {
         let name = self.name();
         match (&self.socket, name.contains(':')) {
@@ -36,7 +36,7 @@ impl Target {
         }
     }
 
-    /// The host as peers know it: an IPv6 zone has a meaning on this machine alone (RFC 6874 §4).
+    /// Returns the host as peers know it: an IPv6 zone is valid on this machine alone (RFC 6874 §4).
     pub fn name(&self) -> &str {
         self.host.split('%').next().unwrap_or(&self.host)
     }
@@ -46,7 +46,7 @@ fn all() -> impl Iterator<Item = &'static Schemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
 
-/// Where several have the same, the first of them.
+/// Returns all schemes; of protocols with the same ones, only the first.
 fn distinct() -> impl Iterator<Item = &'static Schemes> {
     all().filter(|schemes| {
         let first = all().find(|other| other.plain == schemes.plain);
@@ -54,12 +54,12 @@ fn distinct() -> impl Iterator<Item = &'static Schemes> {
     })
 }
 
-/// The schemes of targets over TLS.
+/// Returns the schemes of targets over TLS.
 pub(super) fn secured_schemes() -> impl Iterator<Item = &'static str> {
     distinct().filter_map(|schemes| schemes.secured)
 }
 
-/// `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
+/// Returns `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
 pub(super) fn how_to_write() -> String {
     let mut all = distinct();
     let mut text = all.next().map_or_else(String::new, |first| {
@@ -90,11 +90,11 @@ fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
     all().find_map(|schemes| Some((schemes, schemes.secures(scheme)?)))
 }
 
-/// The two ways to name a Unix domain socket.
+/// The two schemes of Unix domain sockets.
 const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
-/// Splits `unix:PATH` and `grpcs+unix:PATH`, and what else may come before the `+`, into that
-/// scheme, where there is one, and the name of the socket; `None`: it is no socket's URL.
+/// Splits `unix:PATH` and `grpcs+unix:PATH`, and similar URLs, into the scheme before the `+`, if any, and the name of
+/// the socket; `None`: the URL is not of a socket.
 fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
     let (scheme, _) = url.split_once(':')?;
     let (before, kind) = match scheme.split_once('+') {
@@ -105,18 +105,17 @@ fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
     UNIX_SCHEMES.contains(&kind).then(|| (before, &url[at..]))
 }
 
-/// Whether a URL means a Unix domain socket.
+/// Returns whether a URL names a Unix domain socket.
 pub fn is_socket(url: &str) -> bool {
     unix_of(url).is_some()
 }
 
-/// Whether a URL means a Unix domain socket without saying what is spoken there, and whether
-/// over TLS.
+/// Returns whether a URL names a Unix domain socket without a protocol.
 pub fn is_bare_socket(url: &str) -> bool {
     unix_of(url).is_some_and(|(scheme, _)| scheme.is_none())
 }
 
-/// The scheme of a URL that has one, and what follows it: `://…`, or `+unix:…`.
+/// Splits a URL into its scheme and the rest: `://…`, or `+unix:…`.
 pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
     match unix_of(url) {
         Some((scheme, _)) => url.split_at_checked(scheme?.len()),
@@ -124,19 +123,18 @@ pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether a URL's scheme is one over TLS.
+/// Returns whether a URL's scheme is one over TLS.
 pub(super) fn is_secured(url: &str) -> bool {
     let schemes = scheme_of(url).and_then(|(scheme, _)| schemes_of(scheme));
     schemes.is_some_and(|(_, secured)| secured)
 }
 
-/// The section of `call` that goes with a target of this URL's scheme.
+/// Returns the section of `call` that belongs to a URL's scheme.
 pub fn section_of(url: &str) -> Option<&'static str> {
     Some(schemes_of(scheme_of(url)?.0)?.0.section)
 }
 
-/// Whether `section` of `call` goes with a target of this URL's scheme; so does every section where
-/// it has none.
+/// Returns whether `section` of `call` belongs to a URL's scheme; every section does if there is none.
 pub(super) fn goes_with(section: &str, url: &str) -> bool {
     let Some((scheme, _)) = scheme_of(url) else {
         return true;
@@ -145,12 +143,13 @@ pub(super) fn goes_with(section: &str, url: &str) -> bool {
     schemes_of(scheme).is_none() || known.any(|schemes| schemes.section == section)
 }
 
-/// Whether a URL for `section` may go on with a path.
+/// Returns whether a URL for `section` may have a path.
 pub(super) fn takes_path(section: &str) -> bool {
     all().any(|schemes| schemes.section == section && schemes.with_path)
 }
 
-/// The schemes of the protocol that `url` names, plaintext and over TLS; those of the first where it names none.
+/// Returns the schemes of the protocol of `url`, plaintext and over TLS; those of the default protocol if it names
+/// none.
 pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     let scheme = scheme_of(url).map_or("", |(scheme, _)| scheme);
     let schemes = schemes_of(scheme).map_or(protocol::first(), |(schemes, _)| schemes);
@@ -160,23 +159,23 @@ pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The scheme of a URL that is another name of its protocol's, such as `ws`.
+/// Returns the scheme of a URL if it is an alias, such as `ws`.
 pub fn alias_of(url: &str) -> Option<&str> {
     let (scheme, _) = scheme_of(url)?;
     let (schemes, _) = schemes_of(scheme)?;
     schemes.is_alias(scheme).then_some(scheme)
 }
 
-/// The schemes to write for `section`.
+/// Returns the schemes for `section`.
 pub(super) fn schemes_for(section: &str) -> &'static Schemes {
     let known = all().find(|schemes| schemes.section == section);
     known.unwrap_or(protocol::first())
 }
 
-/// Path and query of a URL that says what to fetch, where it has one.
+/// Returns path and query of a URL, if they are part of the call.
 pub fn path_of(url: &str) -> Option<&str> {
     if let Some((_, socket)) = unix_of(url) {
-        // As nginx has it: unix:/PATH/TO/SOCKET:/WHAT/TO/FETCH.
+        // The syntax is nginx's: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
         let (_, rest) = socket.split_once(':')?;
         return rest.find(":/").map(|at| &rest[at + 1..]);
     }
@@ -185,19 +184,18 @@ pub fn path_of(url: &str) -> Option<&str> {
     schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
 }
 
-/// Splits `grpc://host:port` or `grpcs://host:port`, and the like of other protocols;
-/// true: over TLS.
+/// Parses `grpc://host:port` or `grpcs://host:port`, and those of other protocols; true: over TLS.
 ///
 /// # Errors
-/// The problem with the URL, and what to write.
+/// What is wrong with the URL, and what would be right.
 pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
     parse_target_for(None, url)
 }
 
-/// As [`parse_target`], of a plan whose call is of `section`, where that is known.
+/// Like [`parse_target`], for a plan whose call is of `section`, if known.
 ///
 /// # Errors
-/// The problem with the URL, and what to write.
+/// What is wrong with the URL, and what would be right.
 pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Target, bool), String> {
     if let Some((scheme, name)) = unix_of(url) {
         return unix_target(url, scheme, name);
@@ -285,7 +283,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
     Ok((Target::at(url, host, port), secured))
 }
 
-/// The message of a URL without a scheme.
+/// Returns the message for a URL without a scheme.
 fn no_scheme(section: Option<&str>, url: &str) -> String {
     let url = without_userinfo(url);
     let schemes = section.map_or(protocol::first(), schemes_for);
@@ -302,13 +300,13 @@ fn no_scheme(section: Option<&str>, url: &str) -> String {
     message
 }
 
-/// What follows a scheme, without a user name and a password, which may be secret.
+/// Returns the rest of a URL without user name and password, which may be secret.
 fn without_userinfo(rest: &str) -> &str {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     rest[..end].rfind('@').map_or(rest, |at| &rest[at + 1..])
 }
 
-/// The message of a URL with a user name or a password, which it does not repeat.
+/// Returns the message for a URL with a user name or password, which is not repeated.
 fn no_userinfo(schemes: &Schemes) -> String {
     let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
@@ -327,7 +325,7 @@ fn no_userinfo(schemes: &Schemes) -> String {
     )
 }
 
-/// The address in brackets. Its zone is written `%25eth0` (RFC 6874), or as people type it, `%eth0`.
+/// Parses an address in brackets. Its zone is written `%25eth0` (RFC 6874) or, as people type it, `%eth0`.
 fn zoned(bracketed: &str) -> Result<String, String> {
     let Some((address, zone)) = bracketed.split_once('%') else {
         return Ok(bracketed.to_owned());
@@ -341,8 +339,7 @@ fn zoned(bracketed: &str) -> Result<String, String> {
     Ok(format!("{address}%{zone}"))
 }
 
-/// A socket of this machine. Its peer's certificate is for localhost, where no other name is
-/// given.
+/// Returns a Unix socket as target. Its peer's certificate is checked for localhost unless another name is given.
 fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
     let secured = match scheme.map(|scheme| (scheme, schemes_of(scheme))) {
         None => false,

@@ -1,4 +1,4 @@
-//! `[tls]` → plan: which handshake, with which suites and groups.
+//! Resolves `[tls]`: the handshake and its suites and groups.
 
 use std::path::PathBuf;
 
@@ -114,8 +114,8 @@ pub struct TlsSpec {
     pub chain: Option<String>,
 }
 
-/// The versions to offer where none is named: those that the suites are of, and 1.3 alone where something is asked for
-/// that 1.2 does not have.
+/// Returns the default versions to offer: those of the suites, or 1.3 alone if something is set that 1.2 does not
+/// have.
 fn default_versions(
     suites: Option<&[Suite]>,
     groups: Option<&[Group]>,
@@ -129,40 +129,40 @@ fn default_versions(
     };
     let versions: Vec<_> = TlsVersion::ALL.into_iter().filter(is_wanted).collect();
     match versions.is_empty() {
-        // The suites are wrong, which is reported where they are.
+        // The suites are invalid, which is reported elsewhere.
         true => vec![TlsVersion::V1_3],
         false => versions,
     }
 }
 
-/// A cipher suite by its name, in any case.
+/// Returns a cipher suite by its name, in any case.
 ///
 /// # Errors
-/// The names there are.
+/// The valid names.
 pub fn suite_named(name: &str) -> Result<Suite, String> {
     named(name, &Suite::ALL, Suite::name)
 }
 
-/// A version of TLS by its number.
+/// Returns a version of TLS by its number.
 ///
 /// # Errors
-/// The numbers there are.
+/// The valid numbers.
 pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
     named(name, &TlsVersion::ALL, TlsVersion::name)
 }
 
-/// A key-exchange group by its name, in any case.
+/// Returns a key-exchange group by its name, in any case.
 ///
 /// # Errors
-/// The names there are.
+/// The valid names.
 pub fn group_named(name: &str) -> Result<Group, String> {
     named(name, &Group::ALL, Group::name)
 }
 
-/// What the server's certificate is held to.
+/// Resolves how the server's certificate is verified.
 ///
 /// # Errors
-/// More than one answer, or a fingerprint that is none.
+/// More than one setting, or an invalid fingerprint.
 pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
     let insecure = spec.insecure == Some(true);
     let mut problems = Vec::new();
@@ -325,10 +325,10 @@ impl Problems {
     }
 
     fn settings_of_plaintext(&mut self, spec: Option<&TlsSpec>) {
-        // Of a key log nothing is expected here: SSLKEYLOGFILE may be set for all programs.
+        // A key log is allowed here: SSLKEYLOGFILE may be set for all programs.
         let keys: Vec<String> = match spec.map(toml::Table::try_from) {
             None => return,
-            // A file's name that is no UTF-8.
+            // A file name that is not UTF-8.
             Some(Err(_)) => vec!["tls".to_owned()],
             Some(Ok(table)) => {
                 let keys = table.into_iter().map(|(key, _)| key);
@@ -350,7 +350,7 @@ impl Problems {
         }
     }
 
-    /// Suites and versions of TLS go together.
+    /// Checks that suites and versions match.
     fn suites(&mut self, versions: &[TlsVersion], suites: &[Suite]) {
         for suite in suites
             .iter()
@@ -378,7 +378,7 @@ impl Problems {
         }
     }
 
-    /// The part of new connections that makes a full handshake, where others resume sessions.
+    /// Resolves the share of new connections that make a full handshake, where others resume sessions.
     fn full(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
         let typed = typed?;
         let share = objective::percent(typed.trim());
@@ -397,7 +397,7 @@ impl Problems {
         share
     }
 
-    /// Values by their names, whatever their case.
+    /// Returns values by their names, ignoring case.
     fn named<T>(
         &mut self,
         key: &str,

@@ -1,16 +1,16 @@
-//! What neighbouring values have in common, and how much wider that makes the interval of their location.
+//! The autocorrelation of a series, and how much it widens the interval of the location.
 
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
-/// By how much an interval of the values' location is wider than one of as many independent values.
-/// Never below 1: a negative correlation is not believed.
+/// Returns the factor by which an interval of the values' location is wider than one of as many independent values.
+/// Never below 1: negative correlation is ignored.
 ///
-/// The long-run variance of the values' ranks (which no outlier rules) over `lags` lags, the first half of
-/// which count in full (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
-/// over their variance; and Student's t for the normal quantile, with the degrees of freedom of such an
-/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: of the interval,
-/// both tails together.
+/// The factor is the long-run variance of the values' ranks (which are robust to outliers) over `lags` lags, the first
+/// half of which have full weight (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
+/// divided by their variance; and Student's t in place of the normal quantile, with the degrees of freedom of such an
+/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: of the interval, both tails
+/// together.
 pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let n = values.len();
     if lags < 2 || n <= 2 * lags {

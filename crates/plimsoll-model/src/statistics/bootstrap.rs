@@ -1,13 +1,14 @@
-//! Sampling intervals: how much a figure would differ in another run like this one.
+//! Sampling intervals: how much a figure would vary in another run like this one.
 //!
-//! Calls of one second share the machine's and the target's mood, so the seconds of a run are drawn anew and not its
-//! calls: the block bootstrap (Künsch, *The jackknife and the bootstrap for general stationary observations*, 1989),
-//! with blocks of neighbouring seconds that wrap around (Politis and Romano, *A circular block-resampling procedure*,
-//! 1992). Each stage's seconds are drawn from that stage. Intervals of so few blocks are too narrow, and are widened
-//! about the figure as Student's are (Hesterberg, *What teachers should know about the bootstrap*, 2015).
+//! Calls of one second are correlated through the state of machine and target, so the seconds of a run are resampled
+//! rather than its calls: the block bootstrap (Künsch, *The jackknife and the bootstrap for general stationary
+//! observations*, 1989), with blocks of adjacent seconds that wrap around (Politis and Romano, *A circular
+//! block-resampling procedure*, 1992). Each stage is resampled separately. Intervals of so few blocks are too narrow,
+//! and are widened about the figure as Student's are (Hesterberg, *What teachers should know about the bootstrap*,
+//! 2015).
 //!
-//! Of a percentile with few calls beyond it, the bootstrap says little; the interval of [`confidence_ranks`], which
-//! supposes independent calls, is part of its interval, too.
+//! For a percentile with few calls beyond it, the bootstrap is unreliable; its interval therefore includes that of
+//! [`confidence_ranks`], which assumes independent calls.
 
 use std::ops::Range;
 
@@ -15,25 +16,25 @@ use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
 use super::quantile::{confidence_ranks, is_supported};
 
-/// Fewer seconds say too little of how seconds differ.
+/// Minimum number of seconds; fewer don't show how seconds vary.
 pub const MIN_BLOCKS: usize = 10;
 
-/// Seconds of a longer run are merged, which bounds what the intervals cost.
+/// Maximum number of blocks: seconds of a longer run are merged, which bounds the cost of intervals.
 pub const MAX_BLOCKS: usize = 120;
 
-/// Distinct times of a longer list are merged with their neighbours.
+/// Maximum number of distinct times; more are merged with their neighbours.
 const MAX_VALUES: usize = 4_096;
 
-/// Runs that are drawn.
+/// Number of resampled runs.
 const REPLICATES: usize = 400;
 
-/// The probability that an interval is to hold the truth with.
+/// The confidence level of intervals.
 const CONFIDENCE: f64 = 0.95;
 
-/// What calls of some seconds took: each time with how often it occurred, ascending.
+/// The times of calls of some seconds, ascending, each with its count.
 pub type Counted = Vec<(u64, u64)>;
 
-/// Both lists as one.
+/// Merges both lists.
 pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
     let mut all: Counted = [a, b].concat();
     all.sort_unstable_by_key(|(value, _)| *value);
@@ -47,21 +48,22 @@ pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
     all
 }
 
-/// Which seconds make up each of the runs that are drawn.
+/// The seconds that each resampled run consists of.
 pub struct Resamples {
-    /// How often each second is in each replicate.
+    /// How often each second occurs in each resampled run.
     weights: Vec<Vec<u32>>,
     widening: f64,
 }
 
 impl Resamples {
-    /// Draws seconds of stages that have so many of them, and are numbered one after another. `None`: too few of them.
+    /// Resamples seconds of stages with these numbers of seconds, which are numbered consecutively. `None`: too few
+    /// seconds.
     pub fn of(stages: &[usize]) -> Option<Resamples> {
         let seconds: usize = stages.iter().sum();
         if seconds < MIN_BLOCKS {
             return None;
         }
-        // Seconds of a short stage are too few to be drawn from.
+        // Stages that are too short to be resampled separately are resampled together.
         let lengths = if stages.iter().any(|length| *length < MIN_BLOCKS) {
             vec![seconds]
         } else {
@@ -88,7 +90,7 @@ impl Resamples {
         })
     }
 
-    /// The interval of a figure that is `estimate` of the run itself, and `of` some replicates.
+    /// Returns the interval of a figure that is `estimate` in the run itself and `of` in a resampled one.
     fn interval(&self, estimate: f64, of: impl FnMut(&Vec<u32>) -> f64) -> [f64; 2] {
         let mut drawn: Vec<f64> = self.weights.iter().map(of).collect();
         drawn.sort_unstable_by(f64::total_cmp);
@@ -101,7 +103,7 @@ impl Resamples {
         ]
     }
 
-    /// The interval of the sum of some figures over the sum of others, both a second.
+    /// Returns the interval of the ratio of two sums over seconds.
     pub fn ratio(&self, over: &[f64], under: &[f64]) -> Option<[f64; 2]> {
         let sum = |weights: &[u32], of: &[f64]| -> f64 {
             let weighed = weights.iter().zip(of);
@@ -113,7 +115,7 @@ impl Resamples {
         let estimate = over.iter().sum::<f64>() / whole;
         let interval = self.interval(estimate, |weights| {
             let under = sum(weights, under);
-            // A run without a call has no such figure.
+            // A resampled run without calls has no such figure.
             if under > 0.0 {
                 sum(weights, over) / under
             } else {
@@ -124,8 +126,8 @@ impl Resamples {
     }
 }
 
-/// How much wider an interval is than that of drawn seconds: these vary less than seconds do, by what blocks of them
-/// have in common, and how much they vary is known of few blocks only.
+/// Returns the factor by which the interval is wider than the resampled one: blocks make resampled runs vary less than
+/// real ones, and the variance is estimated from few blocks.
 fn widening(strata: &[Range<usize>]) -> f64 {
     let blocks = |stratum: &Range<usize>| stratum.len() as f64 / block_length(stratum.len()) as f64;
     let freedom: f64 = strata.iter().map(|stratum| blocks(stratum) - 1.0).sum();
@@ -136,12 +138,12 @@ fn widening(strata: &[Range<usize>]) -> f64 {
     uncertain * (fewest / (fewest - 1.0)).sqrt()
 }
 
-/// So many neighbouring seconds are drawn together: about the cube root of all.
+/// Returns how many adjacent seconds form a block: about the cube root of all.
 fn block_length(seconds: usize) -> usize {
     ((seconds as f64).cbrt().round() as usize).max(1)
 }
 
-/// Whole numbers from a seed (SplitMix64).
+/// Generates whole numbers from a seed (SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -153,7 +155,7 @@ impl Random {
         ((u128::from(z ^ (z >> 31)) * below as u128) >> 64) as usize
     }
 
-    /// Adds a stratum's seconds as they are drawn to `weights`, as many as it has.
+    /// Resamples a stratum's seconds into `weights`, as many as it has.
     fn draw(&mut self, stratum: &Range<usize>, weights: &mut [u32]) {
         let (seconds, length) = (stratum.len(), block_length(stratum.len()));
         let mut left = seconds;
@@ -167,19 +169,19 @@ impl Random {
     }
 }
 
-/// The times of a run's calls, by seconds.
+/// The times of a run's calls, by second.
 pub struct TimesBySecond {
     values: Vec<u64>,
-    /// How many calls of each second took no longer than each value.
+    /// For each second, how many calls took at most each value.
     within: Vec<Vec<u32>>,
-    /// Of each second how many calls there were, and what they took together.
+    /// For each second, the number of calls; the next: the sum of their times.
     counts: Vec<f64>,
     sums: Vec<f64>,
     all: u64,
 }
 
 impl TimesBySecond {
-    /// Those of `seconds`.
+    /// Collects the times of `seconds`.
     pub fn of(seconds: &[&Counted]) -> TimesBySecond {
         let mut values: Vec<u64> = seconds
             .iter()
@@ -218,12 +220,12 @@ impl TimesBySecond {
         }
     }
 
-    /// The sampling interval of the mean.
+    /// Returns the sampling interval of the mean.
     pub fn mean(&self, resamples: &Resamples) -> Option<[f64; 2]> {
         resamples.ratio(&self.sums, &self.counts)
     }
 
-    /// The sampling interval of quantile `p` (0–1); `None` where there are too few calls.
+    /// Returns the sampling interval of quantile `p` (0–1); `None` where there are too few calls.
     pub fn quantile(&self, p: f64, resamples: &Resamples) -> Option<[f64; 2]> {
         if !is_supported(self.all, p) {
             return None;
@@ -241,11 +243,11 @@ impl TimesBySecond {
     fn at_share(&self, p: f64, weights: &[u32]) -> f64 {
         let weighed = weights.iter().zip(&self.counts);
         let all: f64 = weighed.map(|(weight, n)| f64::from(*weight) * n).sum();
-        // A product that rounding put above a whole number of calls is that number.
+        // Corrects a product that rounding put just above a whole number.
         self.at_rank((p * all * (1.0 - 1e-12)).ceil().max(1.0), weights)
     }
 
-    /// The time that so many calls of the weighed seconds took at most.
+    /// Returns the time at this rank among the calls of the weighted seconds.
     fn at_rank(&self, rank: f64, weights: &[u32]) -> f64 {
         let is_below = |within: &Vec<u32>| {
             let weighed = weights.iter().zip(within);
@@ -273,7 +275,7 @@ mod tests {
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// Seconds of 50 calls each around 10,000, whose level keeps `memory` of the second before.
+    /// Seconds of 50 calls each around 10,000, whose level is autocorrelated by `memory`.
     fn seconds(n: usize, memory: f64, random: &mut Random) -> Vec<Counted> {
         let mut level = 0.0;
         let second = |_| {
@@ -291,7 +293,7 @@ mod tests {
         let resamples = Resamples::of(&[20]).unwrap();
         assert_eq!(times.mean(&resamples), Some([6.0, 6.0]));
         assert_eq!(resamples.ratio(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
-        // Independent calls would leave the median at either of the two, and it is not known that these are not.
+        // For independent calls the median could be either of the two values, and independence can't be excluded.
         assert_eq!(times.quantile(0.5, &resamples), Some([5.0, 7.0]));
         assert_eq!(times.quantile(0.9, &resamples), Some([7.0, 7.0]));
         assert_eq!(times.quantile(0.99, &resamples), Some([7.0, 7.0]));
@@ -302,12 +304,12 @@ mod tests {
     fn few_seconds_have_no_sampling_interval() {
         assert!(Resamples::of(&[9]).is_none());
         assert!(Resamples::of(&[]).is_none());
-        // Short stages are drawn from together.
+        // Short stages are resampled together.
         assert!(Resamples::of(&[5, 5]).is_some());
     }
 
     #[test]
-    fn drawn_seconds_are_as_many_as_measured() {
+    fn resample_has_as_many_seconds_as_measured() {
         let resamples = Resamples::of(&[17, 13]).unwrap();
         for weights in &resamples.weights {
             assert_eq!(weights[..17].iter().sum::<u32>(), 17);
@@ -345,7 +347,7 @@ mod tests {
                 let all: Vec<&Counted> = all.iter().collect();
                 let times = TimesBySecond::of(&all);
                 let resamples = Resamples::of(&[40]).unwrap();
-                // Calls vary by 500 within a second, and seconds by 200/√(1 − memory²).
+                // The standard deviation is 500 within a second, and 200/√(1 − memory²) between seconds.
                 let sd = (250_000.0 + 40_000.0 / (1.0 - memory * memory)).sqrt();
                 let found = [
                     (times.mean(&resamples), 10_000.0),

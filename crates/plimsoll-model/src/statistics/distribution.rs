@@ -1,33 +1,31 @@
-//! How times are spread: percentiles from 10 to 99, and counts in buckets whose bounds
-//! are round.
+//! The distribution of times: percentiles from 10 to 99, and counts in buckets with round bounds.
 
 use super::quantile::quantile;
 use hdrhistogram::Histogram;
 
-/// The percentiles that [`percentiles`] gives.
+/// The percentiles that [`percentiles`] returns.
 pub const PERCENTS: [u8; 11] = [10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99];
 
-/// Each of [`PERCENTS`] with its value; `None` where the sample is too small to tell.
+/// Returns each of [`PERCENTS`] with its value; `None` where the sample is too small.
 pub fn percentiles(histogram: &Histogram<u64>) -> impl Iterator<Item = (u8, Option<u64>)> {
     PERCENTS
         .into_iter()
         .map(|percent| (percent, quantile(histogram, f64::from(percent) / 100.0)))
 }
 
-/// Values above `from` and up to `to`.
+/// The number of values above `from` and up to `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Exclusive.
+    /// The lower bound, exclusive.
     pub from: u64,
-    /// Inclusive.
+    /// The upper bound, inclusive.
     pub to: u64,
-    /// How many values.
+    /// The number of values.
     pub count: u64,
 }
 
-/// At most `most` buckets from the smallest value to the largest: as wide as 1, 2 or 5
-/// times a power of ten, and empty ones among them, so that their shape is the values'.
-/// Their counts add up to the histogram's.
+/// Returns at most `most` buckets from the smallest value to the largest, of a width of 1, 2 or 5 times a power of
+/// ten; empty ones are included, so that the shape is preserved. Their counts add up to the histogram's.
 pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
     if histogram.is_empty() || most == 0 {
         return Vec::new();
@@ -48,7 +46,7 @@ pub fn buckets(histogram: &Histogram<u64>, most: u64) -> Vec<Bucket> {
         })
         .collect();
     for value in histogram.iter_recorded() {
-        // A recorded value stands for those up to it, as far as the histogram's resolution goes.
+        // A recorded value stands for all values up to it, within the histogram's resolution.
         let at = value.value_iterated_to().div_ceil(width).saturating_sub(1);
         let at = at.clamp(first, first + count - 1) - first;
         buckets[at as usize].count += value.count_at_value();

@@ -1,14 +1,13 @@
-//! Paired differences by ranks: the Hodges–Lehmann estimate with the interval of Wilcoxon's
-//! signed-rank test, exact for up to [`EXACT_PAIRS`] pairs (Hollander and Wolfe, *Nonparametric
-//! Statistical Methods*, 3.1–3.3).
+//! Paired differences by ranks: the Hodges–Lehmann estimate with the interval of Wilcoxon's signed-rank test, exact
+//! for up to [`EXACT_PAIRS`] pairs (Hollander and Wolfe, *Nonparametric Statistical Methods*, 3.1–3.3).
 //!
-//! Two variants measured in the same stretch of time share the machine's mood, so their
-//! difference in each stretch says more than the difference of all their values.
+//! Two variants measured close together in time share the state of the machine, so their paired differences are more
+//! informative than the difference of all their values.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// Up to so many pairs the interval is computed exactly: it takes their cube in time.
+/// Maximum number of pairs for the exact interval, whose time is cubic in it.
 const EXACT_PAIRS: usize = 60;
 
 /// A difference with its interval.
@@ -23,14 +22,14 @@ pub struct Paired {
 }
 
 impl Paired {
-    /// The interval leaves no room for no difference.
+    /// Returns whether the interval excludes zero.
     pub fn is_clear(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
     }
 }
 
-/// The differences of pairs, with the interval that misses the truth in at most `alpha` of
-/// cases. `None`: too few pairs for that, or a value that is not a number.
+/// Estimates the location of the differences of pairs, with an interval that misses the truth in at most `alpha` of
+/// cases. `None`: too few pairs for that, or a value is NaN.
 pub fn paired(differences: &[f64], alpha: f64) -> Option<Paired> {
     if differences.iter().any(|d| !d.is_finite()) {
         return None;
@@ -49,16 +48,16 @@ pub fn paired(differences: &[f64], alpha: f64) -> Option<Paired> {
     })
 }
 
-/// The fewest pairs with which an interval of `alpha` exists.
+/// Returns the smallest number of pairs with which an interval of `alpha` exists.
 pub fn fewest_pairs(alpha: f64) -> usize {
-    // All signs alike come about in 2 of 2ⁿ cases.
+    // Equal signs of all have a probability of 2 in 2ⁿ.
     (1..64)
         .find(|n| 2.0 / 2_f64.powi(*n) <= alpha)
         .map_or(64, |n| n as usize)
 }
 
-/// How many of the smallest Walsh averages lie outside: the largest k with
-/// P(signed-rank sum ≤ k) ≤ `tail`; `None` where not even k = 0 is that rare.
+/// Returns how many of the smallest Walsh averages lie outside: the largest k with P(signed-rank sum ≤ k) ≤ `tail`;
+/// `None` where even k = 0 is too likely.
 fn cut(n: usize, tail: f64) -> Option<usize> {
     if n == 0 {
         return None;
@@ -87,7 +86,7 @@ fn cut(n: usize, tail: f64) -> Option<usize> {
     found
 }
 
-/// The same for many pairs, by the normal approximation with its correction for continuity.
+/// Approximates [`cut`] for many pairs by the normal distribution with continuity correction.
 fn cut_near(n: usize, tail: f64) -> Option<usize> {
     let n = n as f64;
     let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);
@@ -129,8 +128,8 @@ mod tests {
         assert!(cut(400, 0.0006).is_some_and(|k| (30_000..40_100).contains(&k)));
     }
 
-    /// The numbers of ways in which signed ranks of 1 to 6 sum up to 0, 1, 2, 3, 4 are 1, 1, 1, 2,
-    /// 2 of 64 (counted with `itertools.product`).
+    /// The signed ranks of 1 to 6 sum up to 0, 1, 2, 3, 4 in 1, 1, 1, 2, 2 of 64 ways (counted with
+    /// `itertools.product`).
     #[test]
     fn critical_values_are_exact_at_boundaries() {
         for (ways, cut_at) in [

@@ -1,60 +1,59 @@
-//! Two groups of runs compared by ranks: the Mann–Whitney test, and the difference of
-//! the medians with its confidence (Hodges and Lehmann 1963).
+//! Compares two groups of runs by ranks: the Mann–Whitney test, and the difference of the medians with its confidence
+//! interval (Hodges and Lehmann 1963).
 //!
-//! The values are one statistic a run (its p99, its mean), never single calls: calls of
-//! one run share that run's luck, and tests over them call noise a difference.
-//! Small groups are computed exactly, ties included, by counting the ways in which the
-//! rank sum can come about; the normal approximation serves above [`EXACT_RUNS`].
+//! The values are one statistic of each run (its p99, its mean), never single calls: calls of one run are correlated,
+//! and tests over them would report noise as a difference. Small groups are computed exactly, ties included, by
+//! counting the ways in which the rank sum can arise; above [`EXACT_RUNS`] the normal approximation is used.
 //!
-//! Who compares several statistics of the same runs gets one chance error in twenty for all of
-//! them together (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by how many there
-//! are, and the intervals hold at once.
+//! When several statistics of the same runs are compared, one error in twenty is allowed for all of them together
+//! (Bonferroni), as in [`crate::ladder`]: p-values are multiplied by the number of statistics, and the intervals are
+//! simultaneous.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 
-/// How often equal groups may be found to differ, over all statistics that are compared together.
+/// Probability of reporting a difference of equal groups, over all statistics that are compared together.
 pub const ALPHA: f64 = 0.05;
 
-/// Both groups together, up to which the test is computed exactly.
+/// Maximum size of both groups together for the exact test.
 pub const EXACT_RUNS: usize = 60;
 
-/// How two groups of runs differ in one statistic.
+/// The difference of two groups of runs in one statistic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Difference {
     /// The Hodges–Lehmann estimate of b − a: the median of all pairwise differences.
     pub shift: f64,
-    /// Confidence interval of the shift: 95 % for all that are compared together.
+    /// Lower end of the confidence interval of the shift: 95 % for all statistics that are compared together.
     pub low: f64,
-    /// Its upper end.
+    /// Upper end of that interval.
     pub high: f64,
-    /// Two-sided Mann–Whitney p-value, times the number of statistics compared together: an upper
-    /// bound of how often chance alone makes any of them differ this much.
+    /// Two-sided Mann–Whitney p-value, times the number of statistics compared together: an upper bound of the
+    /// probability that chance makes any of them differ this much.
     pub p_value: f64,
 }
 
 impl Difference {
-    /// Chance alone would make any of the statistics differ this much in at most 5 % of cases.
+    /// Returns whether chance makes any of the statistics differ this much in at most 5 % of cases.
     pub fn is_clear(&self) -> bool {
         self.p_value <= ALPHA
     }
 }
 
-/// Whether groups of these sizes can differ clearly in one of `together` statistics: whether
-/// the most extreme order of all, either way round, comes about rarely enough by chance.
+/// Returns whether groups of these sizes can differ significantly in one of `together` statistics: whether the most
+/// extreme orders of all values are improbable enough.
 pub fn enough_values(n1: usize, n2: usize, together: usize) -> bool {
-    // Orders: (n1 + n2) over n1.
+    // The number of orders: (n1 + n2) over n1.
     let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
     2.0 / orders * together.max(1) as f64 <= ALPHA
 }
 
-/// The fewest runs a side with which one of `together` statistics can differ clearly.
+/// Returns the smallest number of runs in each group with which one of `together` statistics can differ significantly.
 pub fn fewest_runs(together: usize) -> usize {
     (1..).find(|n| enough_values(*n, *n, together)).unwrap_or(1)
 }
 
-/// Compare `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs
-/// ([`enough_values`]), or a value that is not a number.
+/// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs ([`enough_values`]),
+/// or a value is NaN.
 pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
     if !enough_values(a.len(), b.len(), together) {
         return None;
@@ -69,8 +68,8 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
         .collect();
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
-    // From the k-th smallest to the k-th largest pairwise difference, where fewer than k
-    // pairs the wrong way round come about rarely enough: k ≥ 1 where there are enough values at all.
+    // From the k-th smallest to the k-th largest pairwise difference, where fewer than k pairs in the opposite order
+    // are improbable enough: k ≥ 1 where there are enough values at all.
     let beyond =
         lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(Difference {
@@ -81,7 +80,7 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
     })
 }
 
-/// The median of sorted values; 0 of none.
+/// Returns the median of sorted values; 0 of none.
 pub fn median(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => 0.0,
@@ -90,14 +89,13 @@ pub fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// The median of values in any order; `None` without any.
+/// Returns the median of values in any order; `None` of none.
 pub fn median_of(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     (!values.is_empty()).then(|| median(&values))
 }
 
-/// The two-sided p-value of the Mann–Whitney U test, exact with ties up to
-/// [`EXACT_RUNS`] values in all.
+/// Returns the two-sided p-value of the Mann–Whitney U test, exact with ties up to [`EXACT_RUNS`] values in all.
 fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     let ranks = doubled_ranks(a, b);
     let observed: usize = ranks[..a.len()].iter().sum();
@@ -111,13 +109,13 @@ fn mann_whitney(a: &[f64], b: &[f64]) -> f64 {
     (2.0 * below.min(above) / total).min(1.0)
 }
 
-/// Twice the mid-rank of every value, `a`'s first: whole numbers in spite of ties.
+/// Returns twice the mid-rank of every value, `a`'s first: integers in spite of ties.
 fn doubled_ranks(a: &[f64], b: &[f64]) -> Vec<usize> {
     let ranks = Data::new([a, b].concat()).ranks(RankTieBreaker::Average);
     ranks.iter().map(|rank| (2.0 * rank) as usize).collect()
 }
 
-/// For every sum, the number of ways in which `size` of the ranks have that sum.
+/// Returns, for every sum, the number of ways in which `size` of the ranks have that sum.
 fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     let most: usize = ranks.iter().sum();
     let mut ways = vec![vec![0.0; most + 1]; size + 1];
@@ -132,11 +130,11 @@ fn rank_sums(ranks: &[usize], size: usize) -> Vec<f64> {
     ways.swap_remove(size)
 }
 
-/// The normal approximation, with corrections for ties and continuity.
+/// Returns the normal approximation, with corrections for ties and continuity.
 fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
     let (n1, n) = (size as f64, ranks.len() as f64);
     let n2 = n - n1;
-    // The variance of the rank sum from the ranks themselves, so that ties count.
+    // The variance of the rank sum is computed from the ranks themselves, so that ties are accounted for.
     let mean = ranks.iter().sum::<usize>() as f64 / 2.0 / n;
     let spread: f64 = ranks.iter().map(|r| (*r as f64 / 2.0 - mean).powi(2)).sum();
     let deviation = (n1 * n2 / (n * (n - 1.0)) * spread).sqrt();
@@ -147,8 +145,8 @@ fn approximate(ranks: &[usize], size: usize, observed: usize) -> f64 {
     (2.0 * Normal::standard().sf(distance / deviation)).min(1.0)
 }
 
-/// The largest k for which P(U < k) ≤ `tail`, where U counts the pairs in which the one
-/// group's value is the larger.
+/// Returns the largest k for which P(U < k) ≤ `tail`, where U counts the pairs in which the first group's value is the
+/// larger.
 fn lower_tail(n1: usize, n2: usize, tail: f64) -> usize {
     if n1 + n2 > EXACT_RUNS {
         let (m, n) = (n1 as f64, n2 as f64);
@@ -175,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_published_example() {
+    fn u_test_matches_published_example() {
         // The ages of 5 men and 4 women at diagnosis (SciPy's manual of mannwhitneyu):
         // exact two-sided p = 1/9.
         let men = [19.0, 22.0, 16.0, 29.0, 24.0];
@@ -222,7 +220,7 @@ mod tests {
     /// SciPy 1.17: `mannwhitneyu([3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5],
     /// [4.1, 8.2, 9.6, 5.3, 7.7, 10.4], method="exact")`.
     #[test]
-    fn the_exact_test_is_scipys() {
+    fn exact_p_value_matches_scipy() {
         let a = [3.1, 4.7, 5.9, 2.2, 6.8, 7.3, 1.5];
         let b = [4.1, 8.2, 9.6, 5.3, 7.7, 10.4];
         for p in [mann_whitney(&a, &b), mann_whitney(&b, &a)] {
@@ -260,8 +258,8 @@ mod tests {
 
     #[test]
     fn critical_values_are_exact_at_boundaries() {
-        // Of the 70 orders of four and four, 1 has no pair the wrong way round, 2 have at most one,
-        // 4 at most two, 7 at most three.
+        // Of the 70 orders of four and four, 1 has no pair in the opposite order, 2 have at most one, 4 at most two, 7
+        // at most three.
         for (orders, cut) in [
             (0.99, 0),
             (1.0, 1),
@@ -272,7 +270,7 @@ mod tests {
         ] {
             assert_eq!(lower_tail(4, 4, orders / 70.0), cut, "{orders}");
         }
-        // Where the sizes differ: of 15 orders of two and four, 1, 2, 4, 6.
+        // With different sizes: of 15 orders of two and four, 1, 2, 4, 6.
         for (orders, cut) in [(1.0, 1), (2.0, 2), (4.0, 3), (5.99, 3), (6.0, 4)] {
             assert_eq!(lower_tail(2, 4, orders / 15.0), cut, "{orders}");
         }
@@ -290,7 +288,7 @@ mod tests {
         for (together, fewest) in [(0, 4), (1, 4), (2, 5), (6, 5), (7, 6), (23, 6), (24, 7)] {
             assert_eq!(fewest_runs(together), fewest, "{together}");
         }
-        // 2 · 3 of 120 orders is 5 % to the letter.
+        // 2 · 3 of 120 orders is exactly 5 %.
         assert!(enough_values(3, 7, 3) && !enough_values(3, 7, 4) && !enough_values(3, 6, 3));
         assert!(!enough_values(0, 9, 1) && !enough_values(9, 0, 1));
         let (a, b) = (
@@ -301,8 +299,8 @@ mod tests {
         let nine = compare(&a, &b, 9).unwrap();
         assert!((nine.p_value - 9.0 * 2.0 / 924.0).abs() < 1e-12);
         assert!((alone.p_value - 2.0 / 924.0).abs() < 1e-12);
-        // 2.5 % of 924 orders are those with up to 5 pairs the wrong way round, 0.28 % those with
-        // at most one: so the sixth difference is the lowest, and the second.
+        // 2.5 % of 924 orders are those with up to 5 pairs in the opposite order, 0.28 % those with at most one: so
+        // the sixth difference is the lowest, and the second.
         assert_eq!((alone.low, alone.high), (7.0, 13.0));
         assert_eq!((nine.low, nine.high), (6.0, 14.0));
         assert!(nine.is_clear());
@@ -321,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn median_of_even_and_odd_counts() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[3.0, 5.0]), 4.0);

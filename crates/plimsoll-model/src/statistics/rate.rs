@@ -1,16 +1,16 @@
-//! How well a closed loop's rate is known: the confidence interval of a mean of batches.
+//! The uncertainty of a closed loop's rate: the confidence interval by batch means.
 //!
-//! A batch is what one interval of a run counted, a second. Neighbouring seconds share the
-//! machine's mood, so they count for less than independent ones (their first autocorrelation
-//! says by how much); Student's t does the rest. Law, *Simulation Modeling and Analysis*, 9.5.
+//! A batch is the count of one interval of a run, a second. Adjacent seconds are correlated and count for less than
+//! independent ones, according to their first autocorrelation; the interval is Student's. Law, *Simulation Modeling
+//! and Analysis*, 9.5.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Fewer batches say nothing of their own spread.
+/// Minimum number of batches for estimating their variance.
 pub const FEWEST_BATCHES: usize = 10;
 
-/// Half the width of the 95 % confidence interval of the batches' mean, in parts of the mean.
-/// `None`: too few batches, or a mean that is no rate.
+/// Returns half the width of the 95 % confidence interval of the batches' mean, relative to the mean. `None`: too few
+/// batches, or a mean that is not a positive rate.
 pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let n = batches.len() as f64;
     if batches.len() < FEWEST_BATCHES {
@@ -20,7 +20,7 @@ pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let off = |b: &f64| b - mean;
     let squares: f64 = batches.iter().map(|b| off(b).powi(2)).sum();
     let neighbours: f64 = batches.windows(2).map(|w| off(&w[0]) * off(&w[1])).sum();
-    // A negative correlation would make them count for more: not believed.
+    // Negative correlation, which would narrow the interval, is ignored.
     let correlation = if squares > 0.0 {
         (neighbours / squares).clamp(0.0, 0.99)
     } else {
@@ -58,9 +58,8 @@ mod tests {
         assert_eq!(relative_half_width(&[f64::NAN; 12]), None);
     }
 
-    /// Runs of nines and elevens: 20 batches of which neighbours are alike 12 times of 19, so that
-    /// the first autocorrelation is 5/20 and they count as 20 · 0.75 / 1.25 = 12: t(11) = 2.200985,
-    /// s = √(20/19).
+    /// Runs of nines and elevens: 20 batches with equal neighbours 12 times of 19, so that the first autocorrelation
+    /// is 5/20 and they count as 20 · 0.75 / 1.25 = 12: t(11) = 2.200985, s = √(20/19).
     #[test]
     fn autocorrelated_batches_widen_interval() {
         let batches: Vec<f64> = [3, 3, 3, 3, 2, 2, 2, 2]
@@ -71,7 +70,7 @@ mod tests {
         let width = relative_half_width(&batches).unwrap();
         let expected = 2.200_985 * (20.0_f64 / 19.0).sqrt() / 12_f64.sqrt() / 10.0;
         assert!((width - expected).abs() < 1e-7, "{width}");
-        // Ten that only rise count as the two that are the fewest: t(1) = 12.7062, s = √(26/9).
+        // Ten increasing values count as two, the minimum: t(1) = 12.7062, s = √(26/9).
         let rising = [8.0, 8.0, 8.0, 9.0, 10.0, 10.0, 11.0, 12.0, 12.0, 12.0];
         let width = relative_half_width(&rising).unwrap();
         let expected = 12.706_205 * (26.0_f64 / 9.0).sqrt() / 2_f64.sqrt() / 10.0;
@@ -79,7 +78,7 @@ mod tests {
         assert_eq!(relative_half_width(&rising.map(|b| -b)), None);
     }
 
-    /// Seconds of a loop around 1000/s, each keeping `memory` of the one before.
+    /// Seconds of a loop around 1000/s, autocorrelated by `memory`.
     fn seconds(n: usize, memory: f64, random: &mut ChaCha8Rng) -> Vec<f64> {
         let mut uniform = || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
         let mut mood = 0.0;

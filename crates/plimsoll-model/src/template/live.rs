@@ -1,29 +1,29 @@
-//! A value that is made anew while a run goes on: what a command prints.
+//! A value that is refreshed while a run goes on: the output of a command.
 //!
-//! The model runs nothing: who makes the plan gives the first value ([`LiveValue::new`]), and who runs
-//! it the next ones ([`LiveValue::set`]).
+//! The model runs no command: the resolver of the plan sets the first value ([`LiveValue::new`]), and the run the next
+//! ones ([`LiveValue::set`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-/// The longest value. Bytes.
+/// Maximum length of a value, bytes.
 pub const MAX_LIVE: usize = 16 << 10;
 
-/// See the module's text.
+/// The output of a command that is refreshed during the run.
 #[derive(Debug)]
 pub struct LiveValue {
-    /// Prints the value.
+    /// The command that prints the value.
     pub command: String,
-    /// How often it is run again; `None`: never.
+    /// The interval between two runs of the command; `None`: it is not run again.
     pub refresh: Option<Duration>,
     text: RwLock<String>,
-    /// Values that it has had.
+    /// The number of values so far.
     generation: AtomicU64,
 }
 
 impl PartialEq for LiveValue {
-    /// The same command, whatever it printed last.
+    /// Equal if the command is the same, whatever its last output.
     fn eq(&self, other: &LiveValue) -> bool {
         (&self.command, self.refresh) == (&other.command, other.refresh)
     }
@@ -32,6 +32,8 @@ impl PartialEq for LiveValue {
 impl Eq for LiveValue {}
 
 impl LiveValue {
+    /// Creates the value from the command's first output.
+    ///
     /// # Errors
     /// Why `text` can't be the value of a header field or metadata entry.
     pub fn new(
@@ -49,10 +51,10 @@ impl LiveValue {
         Ok(value)
     }
 
-    /// The next value: every call that begins from now on has it.
+    /// Sets the next value, which every call from now on uses.
     ///
     /// # Errors
-    /// As [`LiveValue::new`]; the value stays as it was.
+    /// As [`LiveValue::new`]; the value is unchanged.
     pub fn set(&self, text: &str) -> Result<(), &'static str> {
         if text.is_empty() {
             return Err("it printed nothing");
@@ -72,7 +74,7 @@ impl LiveValue {
         Ok(())
     }
 
-    /// Another number than before where the value may be another.
+    /// Returns a number that changes whenever the value may have changed.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)

@@ -1,44 +1,43 @@
-//! What fields stand for in one call: numbers made of the seed and the call's number.
+//! Values of fields in one call, computed from the seed and the call's number.
 //!
-//! No generator is advanced: whoever asks for a call's values, in whatever order and on
-//! whichever shard, gets the same.
+//! No generator state is advanced: the values of a call are the same in any order and on any shard.
 
 use super::Order;
 use super::traces::TraceIds;
 use crate::mixing::{GOLDEN_GAMMA, mix};
 
-/// The slot that rows are chosen by, apart from those of fields.
+/// The slot by which rows are chosen, distinct from those of fields.
 const ROW_SLOT: u32 = u32::MAX;
 
-/// What the values of all calls of a run are chosen by.
+/// The settings by which the values of all calls of a run are chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
     /// A number mixed from the plan's seed.
     seed: u64,
     clients: u64,
-    /// Calls that a client makes before the next client has its turn.
+    /// Consecutive calls of a client.
     in_a_row: u64,
     rows: u64,
     order: Order,
-    /// Rows are those of arrivals, of which one may make several calls.
+    /// Rows belong to arrivals, each of which may make several calls.
     is_of_arrivals: bool,
     traces: TraceIds,
 }
 
-/// One message of one call.
+/// One message of one call, for which values are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment<'a> {
     variation: &'a Variation,
-    /// The call's, from 0.
+    /// The call's number, from 0.
     pub number: u64,
-    /// The message's in its stream, from 0.
+    /// The message's number in its stream, from 0.
     pub message: u32,
-    /// Nanoseconds since 1970.
+    /// The time, nanoseconds since 1970.
     pub unix_ns: u64,
 }
 
 impl Variation {
-    /// `clients` are dealt their calls in turn; `rows` is how many rows there are.
+    /// `clients` are assigned their calls in turn; `rows` is the number of rows.
     pub fn new(seed: u64, clients: u32, rows: usize, order: Order) -> Variation {
         Variation {
             seed: mix(seed.wrapping_add(GOLDEN_GAMMA)),
@@ -47,12 +46,12 @@ impl Variation {
             rows: rows.max(1) as u64,
             order,
             is_of_arrivals: false,
-            // These ids are a plan's; a load has its own, and so has what is asked before it.
+            // These ids are the plan's own; each load, and each request before it, has others.
             traces: TraceIds::new(mix(seed), seed),
         }
     }
 
-    /// Calls have these trace ids.
+    /// Sets the trace ids of calls.
     #[must_use]
     pub fn traced(self, traces: TraceIds) -> Variation {
         Variation { traces, ..self }
@@ -62,7 +61,7 @@ impl Variation {
         self.traces
     }
 
-    /// Row k is that of arrival k, which may make several calls.
+    /// Assigns row k to arrival k, which may make several calls.
     #[must_use]
     pub fn of_arrivals(self) -> Variation {
         Variation {
@@ -71,7 +70,7 @@ impl Variation {
         }
     }
 
-    /// Clients have `calls` numbers in a row, as the queries of a session do.
+    /// Assigns `calls` consecutive numbers to each client, as for the queries of a session.
     #[must_use]
     pub fn in_a_row(mut self, calls: u32) -> Variation {
         self.in_a_row = u64::from(calls.max(1));
@@ -83,12 +82,12 @@ impl Variation {
         self.order
     }
 
-    /// Returns how many rows there are; 1 where there are none.
+    /// Returns the number of rows; 1 where there are none.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The arguments are as in [`Moment`].
+    /// Returns the context of one message; for the arguments see [`Moment`].
     #[inline]
     pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> Moment<'_> {
         Moment {
@@ -111,16 +110,16 @@ impl Moment<'_> {
         mix(call ^ place.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA))
     }
 
-    /// An even choice from `low` to `high`, both included.
+    /// Returns a uniform choice from `low` to `high`, both included.
     #[inline]
     pub(super) fn between(&self, slot: u32, low: i64, high: i64) -> i64 {
-        // Of 2^64 values some are chosen once more than others, which nobody can notice.
+        // The modulo bias over 2^64 values is negligible.
         let span = u128::from(high.abs_diff(low)) + 1;
         let offset = (u128::from(self.bits(slot, 0)) * span) >> 64;
         low.wrapping_add_unsigned(offset as u64)
     }
 
-    /// RFC 9562, 5.4.
+    /// Returns a version 4 UUID (RFC 9562 §5.4).
     #[inline]
     pub(super) fn uuid(&self, slot: u32) -> [u8; 16] {
         let high = self.bits(slot, 0) & !0xf000 | 0x4000;
@@ -133,24 +132,24 @@ impl Moment<'_> {
         self.variation.traces.traceparent(self.number)
     }
 
-    /// Its time as RFC 3339 has it, in UTC.
+    /// Formats the time by RFC 3339, in UTC.
     pub fn rfc3339(&self) -> String {
         let time = jiff::Timestamp::from_nanosecond(i128::from(self.unix_ns));
         time.unwrap_or_default().to_string()
     }
 
-    /// Whose call it is, from 0.
+    /// Returns the number of the call's client, from 0.
     #[inline]
     pub fn client(&self) -> u64 {
         self.number / self.variation.in_a_row % self.variation.clients
     }
 
-    /// The place of the call's row: all messages of a call have the same.
+    /// Returns the position of the call's row, which is the same for all its messages.
     #[inline]
     pub fn row(&self) -> usize {
         let rows = self.variation.rows;
         let row = match self.variation.order {
-            // That there are enough for each to be used once is seen to beforehand.
+            // Resolution has checked that there are enough rows to use each once.
             Order::RoundRobin | Order::Unique if self.variation.is_of_arrivals => {
                 self.number / self.variation.in_a_row % rows
             }

@@ -1,4 +1,4 @@
-//! A file of rows: CSV with a line of names, or a JSON object a line.
+//! A file of rows: CSV with a header line, or one JSON object a line.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,15 +13,15 @@ use crate::recording::RecordedRows;
 use crate::suggest::suggest;
 
 named! {
-    /// Which row a call has.
+    /// The order in which calls use rows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Order by name {
-        /// Call k has row k; after the last comes the first again.
+        /// Call k uses row k, starting again after the last row.
         #[default]
         RoundRobin "round-robin",
-        /// Any row, again and again.
+        /// Every call uses a random row.
         Random "random",
-        /// Call k has row k, and no row is used twice.
+        /// Call k uses row k, and no row is used twice.
         Unique "unique",
     }
 }
@@ -29,18 +29,18 @@ named! {
 /// The values of one column, as text.
 #[derive(PartialEq, Eq)]
 pub struct Column {
-    /// The name in the file; `row` of whole rows.
+    /// The name in the file; `row` for whole rows.
     pub name: String,
     values: Values,
 }
 
-/// The place of a column's values.
+/// The storage of a column's values.
 enum Values {
     /// Values in memory.
     Held(Box<[Box<str>]>),
-    /// Among those of a recording: its column.
+    /// A column of a recording.
     Recorded(Arc<RecordedRows>, usize),
-    /// All columns of a recording's row, as JSON.
+    /// All columns of a recording, as JSON.
     RecordedWhole(Arc<RecordedRows>),
 }
 
@@ -73,7 +73,7 @@ impl Column {
         }
     }
 
-    /// Rows are numbered from 0; one that the file does not have panics.
+    /// Returns the value of a row, numbered from 0. Panics if the row does not exist.
     #[inline]
     pub fn value(&self, row: usize) -> Cow<'_, str> {
         match &self.values {
@@ -85,7 +85,7 @@ impl Column {
         }
     }
 
-    /// Appends the value.
+    /// Appends the value of a row.
     #[inline]
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         match &self.values {
@@ -104,7 +104,7 @@ impl Column {
         (0..self.length()).map(|row| self.value(row))
     }
 
-    /// Bytes of a value, at least and at most.
+    /// Returns the minimum and the maximum length of a value, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.values {
             Values::Held(values) => {
@@ -113,7 +113,7 @@ impl Column {
             }
             Values::Recorded(rows, column) => rows.bounds(*column),
             Values::RecordedWhole(rows) => {
-                // A byte takes six at most (RFC 8259, 7).
+                // A byte is escaped by at most six (RFC 8259 §7).
                 let most =
                     |(column, name): (usize, &String)| 6 * (name.len() + rows.bounds(column).1) + 6;
                 (
@@ -139,16 +139,16 @@ fn whole_recorded(rows: &RecordedRows, row: usize) -> String {
 pub struct Rows {
     file: String,
     columns: Vec<Arc<Column>>,
-    /// The first line of each column that does not have exactly one value for it.
+    /// For each column, the first line that does not have exactly one value for it.
     defects: Vec<Option<Defect>>,
-    /// Each row's JSON.
+    /// Each row as JSON.
     whole: OnceLock<Arc<Column>>,
     length: usize,
 }
 
 impl Rows {
-    /// Reads the text of `file`: JSON lines if it begins with a brace, else CSV (RFC 4180,
-    /// with names in the first line). Values are taken byte for byte; a JSON string is decoded.
+    /// Parses the text of `file`: JSON lines if it starts with a brace, otherwise CSV (RFC 4180, with a header line).
+    /// Values are taken byte for byte; JSON strings are decoded.
     ///
     /// # Errors
     /// Where it is neither, with the line.
@@ -171,7 +171,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// What the lines of a recording say.
+    /// Wraps the rows of a recording.
     pub fn recorded(rows: &Arc<RecordedRows>) -> Rows {
         let column = |(place, name): (usize, &String)| {
             Arc::new(Column {
@@ -197,30 +197,30 @@ impl Rows {
         }
     }
 
-    /// Its path, as it was named.
+    /// Returns the path as it was typed.
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// How many there are; at least one.
+    /// Returns the number of rows, at least one.
     pub fn count(&self) -> usize {
         self.length
     }
 
-    /// The column of this name.
+    /// Returns the column of this name.
     pub fn column(&self, name: &str) -> Option<&Arc<Column>> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// Why calls can't use the column of this name, if they can't.
+    /// Returns why calls can't use the column of this name, if so.
     pub(super) fn defect(&self, name: &str) -> Option<String> {
         let place = self.columns.iter().position(|column| column.name == name)?;
         let Defect { line, problem } = self.defects[place]?;
         Some(format!("{}, line {line}: `{name}` {problem}", self.file))
     }
 
-    /// Whole rows, as JSON objects: a line of JSON as the file has it, a CSV file's values as strings in the order
-    /// of its columns.
+    /// Returns whole rows as JSON objects: a JSON line as in the file, a CSV row's values as strings in the order of
+    /// its columns.
     pub fn whole(&self) -> &Arc<Column> {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
@@ -237,7 +237,7 @@ impl Rows {
         })
     }
 
-    /// What to write instead of a column that is not there.
+    /// Returns advice for a column that does not exist.
     pub(super) fn help(&self, name: &str) -> String {
         let names: Vec<&str> = self.columns.iter().map(|c| c.name.as_str()).collect();
         match suggest(name, &names) {
@@ -284,7 +284,7 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
     check_names(&names).map_err(bad)?;
     let mut values = vec![Vec::new(); names.len()];
     for record in reader.records() {
-        // The library's words begin with the line.
+        // The library's message starts with the line.
         let record = record.map_err(|e| bad(e.to_string()))?;
         for (column, value) in values.iter_mut().zip(&record) {
             column.push(value.into());
@@ -293,8 +293,9 @@ fn csv(file: &str, text: &str) -> Result<Rows, String> {
     Ok(Rows::new(file, names, values))
 }
 
-/// Checks what the library takes as it comes: a quoted value ends with a quote, and the value ends there (RFC 4180,
-/// 2). Otherwise one quote too many makes a value of many lines. An error has the line where the value begins.
+/// Checks what the CSV library accepts silently: a quoted value must end with a quote, and nothing may follow it (RFC
+/// 4180 §2). Otherwise one quote too many makes a value of many lines. An error contains the line where the value
+/// starts.
 fn check_quotes(text: &str) -> Result<(), (usize, &'static str)> {
     let mut bytes = text.bytes().peekable();
     let mut line = 1;
@@ -347,7 +348,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut defects: Vec<Option<Defect>> = Vec::new();
     let mut first_line = None;
     let mut whole: Vec<Box<str>> = Vec::new();
-    // Places of columns, by name.
+    // Positions of columns, by name.
     let mut places: HashMap<String, usize> = HashMap::new();
     for (i, line) in text.lines().enumerate() {
         if line.trim().is_empty() {

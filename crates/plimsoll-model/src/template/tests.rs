@@ -35,7 +35,7 @@ fn at(text_: &str, number: u64) -> String {
 }
 
 #[test]
-fn every_field_has_its_text() {
+fn every_template_field_formats_its_value() {
     assert_eq!(at("a {{seq}} b", 7), "a 7 b");
     assert_eq!(at("{{ client }}/{{message}}", 7), "1/5");
     assert_eq!(at("{{now}} {{now s}}", 0), "1795253400250 1795253400");
@@ -134,7 +134,7 @@ fn rows_are_chosen_by_number() {
         counts.iter().all(|n| (4_600..5_400).contains(n)),
         "{counts:?}"
     );
-    // The row is the call's, whichever of its messages asks.
+    // All messages of a call use the same row.
     let variation = Variation::new(1, 1, 1_000, Order::Random);
     assert_eq!(
         variation.moment(5, 0, 0).row(),
@@ -143,7 +143,7 @@ fn rows_are_chosen_by_number() {
 }
 
 #[test]
-fn files_of_rows() {
+fn row_files_parse_as_csv_and_json() {
     let json = Rows::parse(
         "a",
         "{\"n\": 5, \"s\": \"x\"}\n\n{\"s\": \"y\", \"n\": [1, 2]}\n",

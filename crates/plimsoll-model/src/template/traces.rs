@@ -1,9 +1,9 @@
-//! The ids that each call of a load has by W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
+//! Trace ids for each call of a load, by W3C Trace Context (<https://www.w3.org/TR/trace-context/>).
 //!
-//! Like all that varies they are a function of the call's number, so that nothing is kept of a call: the ids of a slow
-//! one are computed again. What they are made from besides is drawn for each load ([`TraceIds::new`]), by whoever
-//! begins it: no two loads have an id in common. Invariant: calls of different numbers have different ids, and no id is
-//! zero, which would be none (3.2.2.3 and 3.2.2.4).
+//! They are a function of the call's number, so nothing is stored for a call: the ids of a slow one are computed
+//! again. The other inputs are drawn for each load when it begins ([`TraceIds::new`]), so no two loads have an id in
+//! common. Invariant: calls of different numbers have different ids, and no id is zero, which would be invalid
+//! (§3.2.2.3 and §3.2.2.4).
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::mixing::{GOLDEN_GAMMA, mix};
 
-/// What the ids of a load's calls are made from.
+/// The numbers from which the ids of a load's calls are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
     /// The first half of every trace id; never 0.
@@ -19,15 +19,15 @@ pub struct TraceIds {
     key: u64,
 }
 
-/// The trace of one call; written in hexadecimal.
+/// The trace id of one call; its text is hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(u128);
 
 impl TraceIds {
-    /// Bytes of [`TraceIds::traceparent`].
+    /// Length of [`TraceIds::traceparent`] in bytes.
     pub const TRACEPARENT_LENGTH: usize = 55;
 
-    /// Both numbers are random.
+    /// Creates the ids of a load; both arguments have to be random.
     pub fn new(prefix: u64, key: u64) -> TraceIds {
         TraceIds {
             prefix: prefix.max(1),
@@ -42,12 +42,11 @@ impl TraceIds {
         TraceId(u128::from(self.prefix) << 64 | u128::from(low))
     }
 
-    /// The value of the header field: version 00, the call's trace, the call itself, and the flag that asks those it
-    /// passes to record it.
+    /// Returns the value of the header field: version 00, the trace id, the span id, and the `sampled` flag.
     #[inline]
     pub fn traceparent(&self, number: u64) -> [u8; TraceIds::TRACEPARENT_LENGTH] {
         let TraceId(trace) = self.trace(number);
-        // Apart from the trace's second half.
+        // Independent of the second half of the trace id.
         let span = mix((trace as u64) ^ self.key.rotate_left(32)).max(1);
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-01";
         hexadecimal(&trace.to_be_bytes(), &mut text[3..35]);
@@ -97,7 +96,7 @@ mod tests {
         String::from_utf8(ids.traceparent(number).into()).unwrap()
     }
 
-    /// Trace Context, 3.2.
+    /// Splits a header value (Trace Context §3.2).
     fn ids_of(header: &str) -> (&str, &str) {
         let parts: Vec<&str> = header.split('-').collect();
         let [version, trace, parent, flags] = parts[..] else {
@@ -116,7 +115,7 @@ mod tests {
     fn trace_ids_are_unique_across_workers() {
         let ids = TraceIds::new(0x0123_4567_89ab_cdef, 0xfeed_beef_dead_f00d);
         let (mut traces, mut parents) = (HashSet::new(), HashSet::new());
-        // As workers deal the numbers, of which those at the end of a long run are large.
+        // Numbers as workers assign them; those at the end of a long run are large.
         for from in [0, u64::MAX - 29_999] {
             for worker in 0..3 {
                 for call in 0..10_000 {
@@ -137,7 +136,7 @@ mod tests {
         let ids = |prefix, key| TraceIds::new(prefix, key).trace(7);
         assert_ne!(ids(1, 5), ids(2, 5));
         assert_ne!(ids(1, 5), ids(1, 6));
-        // The one key for which call 0 mixes to zero.
+        // The only key for which call 0 mixes to zero.
         let zeros = text(TraceIds::new(0, 0), 0);
         assert_eq!(ids_of(&zeros).0, format!("{:032x}", 1u128 << 64));
     }

@@ -1,4 +1,4 @@
-//! What a call sends where it varies: messages, and metadata.
+//! Data that differs from call to call: messages and metadata.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,52 +8,52 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 
 use super::{Moment, Source, Template, TraceIds, Variation};
 
-/// Data of one message, encoded anew for every call.
+/// A message that is encoded anew for every call.
 pub trait Render: fmt::Debug + Send + Sync {
-    /// Appends the encoded message as `moment` has it.
+    /// Appends the encoded message for `moment`.
     fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>);
 
-    /// Bytes that it appends, at most.
+    /// Returns the maximum number of bytes that are appended.
     fn most(&self) -> usize;
 }
 
-/// What a call sends where it varies.
+/// The messages of a call that vary.
 #[derive(Clone, Debug)]
 pub struct Varying {
-    /// What values are chosen by.
+    /// The settings by which values are chosen.
     pub variation: Variation,
-    /// One message; or several for a stream, sent in turn. At least one.
+    /// One message, or the several messages of a stream in order. At least one.
     pub messages: Vec<Arc<dyn Render>>,
 }
 
-/// Metadata of a call that vary.
+/// Metadata entries that vary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingMetadata {
-    /// What values are chosen by.
+    /// The settings by which values are chosen.
     pub variation: Variation,
     /// The entries that vary, at least one.
     pub fields: Vec<MetadataField>,
 }
 
-/// A metadata entry whose value is made for each call. Whatever the call, the value is printable
-/// ASCII without blanks at its ends, or base64 where the name ends in `-bin`.
+/// A metadata entry whose value is computed for each call. The value is always printable ASCII without blanks at its
+/// ends, or base64 if the name ends in `-bin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataField {
-    /// The name in lower case.
+    /// The name, in lower case.
     pub name: String,
-    /// The value as it was given.
+    /// The value as typed in the plan.
     pub typed: String,
-    /// The value.
+    /// The parsed value.
     pub template: Template,
 }
 
 impl VaryingMetadata {
-    /// Returns the [`trace_ids`] that its fields carry.
+    /// Returns the [`trace_ids`] in its fields.
     pub fn trace_ids(&self) -> Option<TraceIds> {
         trace_ids(&self.variation, &self.fields)
     }
 
-    /// The same with other trace ids; `None`: they have none.
+    /// Returns the same metadata with other trace ids; `None`: it has none.
     pub fn traced(&self, ids: TraceIds) -> Option<VaryingMetadata> {
         self.trace_ids()?;
         Some(VaryingMetadata {
@@ -63,7 +63,7 @@ impl VaryingMetadata {
     }
 }
 
-/// The trace ids of calls that vary by `variation`, where these `fields` carry them.
+/// Returns the trace ids of calls that vary by `variation`, if `fields` contain them.
 pub fn trace_ids<'a>(
     variation: &Variation,
     fields: impl IntoIterator<Item = &'a MetadataField>,
@@ -74,7 +74,7 @@ pub fn trace_ids<'a>(
 }
 
 impl MetadataField {
-    /// Each call's own `traceparent` (W3C Trace Context, 3.2).
+    /// Returns the field for each call's own `traceparent` (W3C Trace Context §3.2).
     pub fn traceparent() -> MetadataField {
         MetadataField {
             name: MetadataField::TRACEPARENT.to_owned(),
@@ -83,20 +83,20 @@ impl MetadataField {
         }
     }
 
-    /// Its name.
+    /// The name of that field.
     pub const TRACEPARENT: &str = "traceparent";
 
-    /// What the whole value stands for; `None`: its parts stand for several things.
+    /// Returns the source of the whole value; `None`: it consists of several parts.
     fn source(&self) -> Option<&Source> {
         self.template.alone().map(|field| &field.source)
     }
 
-    /// The value is a UUID's sixteen bytes.
+    /// Returns whether the value is the sixteen bytes of a UUID.
     pub fn is_binary_uuid(&self) -> bool {
         self.name.ends_with("-bin") && self.source() == Some(&Source::Uuid)
     }
 
-    /// Appends the value as `moment` has it.
+    /// Appends the value for `moment`.
     #[inline]
     pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
         match self.template.alone() {
@@ -110,7 +110,7 @@ impl MetadataField {
         }
     }
 
-    /// Bytes of the value, at most.
+    /// Returns the maximum length of the value, in bytes.
     pub fn most(&self) -> usize {
         if self.is_binary_uuid() {
             22
@@ -121,7 +121,7 @@ impl MetadataField {
 }
 
 impl PartialEq for Varying {
-    /// The same messages, not equal ones: what renders them can't be looked into.
+    /// Compares by identity: rendering code can't be compared.
     fn eq(&self, other: &Varying) -> bool {
         let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
         self.variation == other.variation

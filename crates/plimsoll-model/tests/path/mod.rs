@@ -1,10 +1,10 @@
-//! The way that a search went, as text.
+//! Formats the path of a search as text.
 
 use std::fmt::Write as _;
 
 use plimsoll_model::search::{Finding, Trial, Verdict};
 
-/// A line a trial, and one for what was found.
+/// Formats one line for each trial, and one for the result.
 pub(crate) fn path(name: &str, (found, trials): &(Finding, Vec<Trial>)) -> String {
     let mut text = format!("{name}\n");
     for trial in trials {

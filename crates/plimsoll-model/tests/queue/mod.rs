@@ -1,14 +1,15 @@
-//! Simulated servers with a queue, for the search: calls are served in their order, one at a time, and service times and the server's mood vary.
+//! Simulated servers with a queue, for the search: calls are served in order, one at a time, with random service times
+//! and a random capacity.
 //!
-//! The line of a server without an objective on time is its capacity, 1 / E(service time): the
-//! highest rate at which its queue does not grow without end. With a limit on a percentile it is
-//! the highest rate at which that percentile of a very long load is within the limit. Where service
-//! times are exponential, so are response times, and the line is known by arithmetic.
+//! The line of a server without an objective on time is its capacity, 1 / E(service time): the highest rate at which
+//! its queue does not grow without bound. With a limit on a percentile it is the highest rate at which that percentile
+//! of a very long load is within the limit. Where service times are exponential, so are response times, and the line
+//! is known analytically.
 //!
-//! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are drawn afresh and
-//! printed; `SEARCH_SEED=…` repeats them.
+//! Used by `tests/search_queue.rs` and `examples/search_study.rs`. Seeds are random and printed; `SEARCH_SEED=…`
+//! repeats them.
 //!
-//! Long because a simulated server and what is known of it by arithmetic are one thing.
+//! Long because a simulated server and its analytic results belong together.
 
 #![allow(
     dead_code,
@@ -29,10 +30,10 @@ const BUDGET_S: f64 = 60.0;
 const PRECISION: f64 = 0.01;
 const MOOD: f64 = 0.001;
 const WARMUP_S: f64 = 1.0;
-/// Connecting, and the pause between trials.
+/// Time of connecting, and of the pause between trials.
 const ASIDE_S: f64 = 0.5;
 
-/// A small generator of random numbers (Steele, Lea and Flood 2014: SplitMix64).
+/// A small random number generator (Steele, Lea and Flood 2014: SplitMix64).
 struct Random(u64);
 
 impl Random {
@@ -53,11 +54,11 @@ impl Random {
     }
 }
 
-/// Service times of mean 1: so many quantiles of their distribution, each as probable.
+/// Service times of mean 1, as equally probable quantiles of their distribution.
 struct Service {
     name: &'static str,
     times: Vec<f64>,
-    /// Standard deviation in parts of the mean.
+    /// The coefficient of variation.
     cv: f64,
 }
 
@@ -85,42 +86,41 @@ impl Service {
         Service::of("exponential", |p| -(1.0 - p).ln())
     }
 
-    /// Pareto's of index 2.2.
+    /// Pareto-distributed with index 2.2.
     fn heavy() -> Service {
         Service::of("heavy-tailed", |p| (1.0 - p).powf(-1.0 / 2.2))
     }
 }
 
-/// A server, what is asked of it, and the line that it has by that.
+/// A server, the objective, and the resulting line.
 pub(crate) struct Row {
     name: &'static str,
     service: Service,
     pub(crate) capacity_per_s: f64,
-    /// The capacity's standard deviation from trial of 5 s to trial, in parts of it.
+    /// Standard deviation of the capacity between trials of 5 s, relative to it.
     mood: f64,
-    /// Calls come as a Poisson process, and not evenly spaced.
+    /// Whether calls arrive as a Poisson process rather than evenly spaced.
     poisson: bool,
-    /// The 99th percentile of response times that is allowed, seconds.
+    /// The limit of the 99th percentile of response times, seconds.
     pub(crate) p99_s: Option<f64>,
     line_per_s: f64,
-    /// How far the line that is found may be from it, in parts of it.
+    /// Maximum deviation of the line that is found, relative to the line.
     room: f64,
 }
 
-/// So much of the budget is left for measuring when probes, warm-ups and rests have theirs. Seconds.
+/// Part of the budget that is left for measuring after probes, warm-ups and pauses. Seconds.
 const MEASURING_S: f64 = 38.0;
-/// The variance of a line by verdicts, in parts of one by what was measured (the asymptotic
-/// efficiency of a sign to that of its value): π / 2.
+/// The variance of a line by verdicts relative to one by measurements (the asymptotic efficiency of a sign relative to
+/// its value): π / 2.
 const BY_VERDICTS: f64 = std::f64::consts::FRAC_PI_2;
 
-/// How near a line by an objective can be found *and* confirmed in 95 of 100 searches, in standard
-/// errors of all calls that the budget has room for.
+/// Returns how close a line by an objective can be found *and* confirmed in 95 of 100 searches, in standard errors of
+/// all calls that the budget has time for.
 ///
-/// A trial at the line itself meets its objective in one of two (more, where few busy periods fit into
-/// it and most have fewer slow calls than their mean), so the rate that is confirmed has
-/// to lie below the line by as much as the confirmation scatters; and it is known no better than
-/// what comes before the confirmation allows. With a perfect model of the server, the time split
-/// between the two as is best, and everything normal: three standard errors in 50 of 100.
+/// A trial at the line itself meets its objective in one of two cases (more, where few busy periods fit into it and
+/// most have fewer slow calls than their mean), so the confirmed rate has to be below the line by the confirmation's
+/// uncertainty; and it is known no better than the trials before the confirmation allow. With a perfect model of the
+/// server, the optimal division of time between the two, and normal distributions: three standard errors in 50 of 100.
 pub(crate) fn attainable() -> f64 {
     (6..40)
         .map(|half| f64::from(half) / 2.0)
@@ -128,7 +128,7 @@ pub(crate) fn attainable() -> f64 {
         .expect("some width is enough")
 }
 
-/// The highest probability of a line within so many standard errors that is confirmed.
+/// Returns the highest probability that a line within this many standard errors is confirmed.
 fn attainable_share(errors: f64) -> f64 {
     const STEPS: i32 = 80;
     let normal = Normal::standard();
@@ -149,14 +149,14 @@ fn attainable_share(errors: f64) -> f64 {
     best
 }
 
-/// How many calls a search can make at its line.
+/// Returns how many calls a search can make at its line.
 fn calls(line_per_s: f64) -> f64 {
     BUDGET_S * line_per_s
 }
 
 impl Row {
-    /// A line that is the capacity. It is found to the precision, or to three standard errors of
-    /// the mean service time of all calls that the budget has room for.
+    /// A line that is the capacity. It is found to the precision, or to three standard errors of the mean service time
+    /// of all calls that the budget has time for.
     fn capacity(service: Service, capacity_per_s: f64) -> Row {
         Row {
             name: service.name,
@@ -170,15 +170,13 @@ impl Row {
         }
     }
 
-    /// A line that a limit on the p99 draws, exponential service times. Response times are
-    /// exponential, too, with rate a = ln(100) / limit at the line λ of a capacity μ: of Poisson
-    /// arrivals μ − λ = a, of evenly spaced ones μ (1 − σ) = a where σ = e^(−a/λ) (Gross and
-    /// Harris, *Fundamentals of Queueing Theory*, 2.2 and 5.3).
+    /// A line by a limit on the p99, with exponential service times. Response times are exponential too, with rate a =
+    /// ln(100) / limit at the line λ of a capacity μ: for Poisson arrivals μ − λ = a, for evenly spaced ones μ (1 − σ)
+    /// = a where σ = e^(−a/λ) (Gross and Harris, *Fundamentals of Queueing Theory*, 2.2 and 5.3).
     ///
-    /// It is found to the precision, or to so many standard errors as are attainable
-    /// ([`attainable`]) of a line by the share of slow calls among all that the budget has room for,
-    /// which depend on each other. `slow_error` is that share's for a million calls, in parts of
-    /// it, by simulation ([`slow_error`]).
+    /// It is found to the precision, or to the attainable number of standard errors ([`attainable`]) of a line by the
+    /// share of slow calls among all that the budget has time for, which are correlated. `slow_error` is the error of
+    /// that share for a million calls, relative to it, by simulation ([`slow_error`]).
     fn p99(
         (poisson, capacity_per_s, p99_s, slow_error): (bool, f64, f64, f64),
         attainable: f64,
@@ -192,7 +190,7 @@ impl Row {
             }
         };
         let line_per_s = line(p99_s);
-        // The share of calls slower than the limit goes with its −ln(100)th power.
+        // The share of calls slower than the limit is proportional to its −ln(100)th power.
         let change = (line(p99_s * 1.001) / line_per_s).ln() / 0.001;
         let error = slow_error * (1e6 / calls(line_per_s)).sqrt() * change / 100.0_f64.ln();
         Row {
@@ -207,7 +205,7 @@ impl Row {
         }
     }
 
-    /// Exactly so many calls a second, and nothing else.
+    /// A server without any variance.
     pub(crate) fn quiet(capacity_per_s: f64) -> Row {
         Row {
             mood: 0.0,
@@ -215,7 +213,7 @@ impl Row {
         }
     }
 
-    /// An objective that is missed when the queue grows, and hardly before.
+    /// An objective that is missed hardly before the queue grows.
     fn loose(service: Service, capacity_per_s: f64, p99_s: f64) -> Row {
         Row {
             p99_s: Some(p99_s),
@@ -272,7 +270,7 @@ struct Server<'a> {
     random: Random,
 }
 
-/// When calls are due, of a rate; seconds.
+/// Arrival times at a rate, in seconds.
 struct Arrivals {
     rate: f64,
     poisson: bool,
@@ -292,7 +290,7 @@ impl Arrivals {
 }
 
 impl Server<'_> {
-    /// What a trial showed: did it meet the objective, how did the queue grow, how long it took.
+    /// Simulates a trial: returns whether it met the objective, how the queue grew, and how long it took.
     fn carry(&mut self, rate: f64, length_s: f64) -> (bool, Option<Growth>, f64) {
         let mood = 1.0 + self.row.mood * self.random.normal() * (5.0 / length_s).sqrt();
         let unit_s = 1.0 / (self.row.capacity_per_s * mood);
@@ -302,7 +300,7 @@ impl Server<'_> {
         let mut slow = 0;
         let mut free_s = 0.0_f64;
         let mut intervals: Vec<IntervalRecord> = Vec::new();
-        // The ends of calls, for what is in flight at a second's end.
+        // Ends of calls, for the number in flight at the end of each second.
         let mut ends: VecDeque<f64> = VecDeque::new();
         let times = &self.row.service.times;
         let mask = times.len() as u64 - 1;
@@ -327,7 +325,7 @@ impl Server<'_> {
                     in_flight: ends.len() as u64,
                     ..IntervalRecord::default()
                 });
-                // As a real trial: what is lost goes on for a second after the warm-up.
+                // Like a real trial: a lost one is stopped a second after the warm-up.
                 if slow > most_slow && second >= WARMUP_S + 1.0 {
                     last_s = second;
                     break;
@@ -357,7 +355,7 @@ impl Server<'_> {
     }
 }
 
-/// The whole of one, as long as it may take.
+/// Runs a complete search.
 pub(crate) fn search_for(row: &Row, budget_s: f64) -> (Finding, Vec<Trial>) {
     let random = Random(1);
     search(&mut Server { row, random }, budget_s)
@@ -368,7 +366,7 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
         budget_s,
         precision: PRECISION,
         curve: false,
-        // What a p99 needs.
+        // The minimum for a p99.
         least_calls: if server.row.p99_s.is_some() { 388 } else { 0 },
         ..Goal::default()
     };
@@ -408,19 +406,19 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
     }
 }
 
-/// How many of so many searches found the line, confirmed it, and held it.
+/// How many searches found the line, confirmed it, and covered it.
 #[derive(Default)]
 pub(crate) struct Score {
     pub(crate) near: u64,
     pub(crate) confirmed: u64,
     pub(crate) both: u64,
     pub(crate) held: u64,
-    /// How far from the line each was, in parts of it.
+    /// The deviation of each from the line, relative to it.
     pub(crate) off: Vec<f64>,
 }
 
 impl Score {
-    /// The share of searches that were no farther above the line than this.
+    /// Returns the deviation above the line that this share of searches does not exceed.
     fn off(&self, share: f64) -> f64 {
         let mut sorted = self.off.clone();
         sorted.sort_by(f64::total_cmp);
@@ -449,7 +447,7 @@ impl fmt::Display for Score {
     }
 }
 
-/// So many searches. `examples`: so many that were wrong are printed with their trials.
+/// Runs this many searches. `examples`: the number of wrong ones that are printed with their trials.
 pub(crate) fn score(row: &Row, seed: u64, seeds: u64, mut examples: u64) -> Score {
     let mut score = Score::default();
     for i in 0..seeds {
@@ -497,7 +495,7 @@ pub(crate) fn score(row: &Row, seed: u64, seeds: u64, mut examples: u64) -> Scor
     score
 }
 
-/// The number that was asked for, or else one that nobody knows before.
+/// Returns the seed that was asked for, or a random one.
 pub(crate) fn seed() -> u64 {
     let given = std::env::var("SEARCH_SEED").ok();
     let seed = given.and_then(|text| text.parse().ok());
@@ -507,8 +505,8 @@ pub(crate) fn seed() -> u64 {
 }
 
 impl Row {
-    /// What the bound of a line by an objective rests on: that the long run has 1 % of slow calls at
-    /// the line, how they scatter, and how often trials meet the objective there.
+    /// Prints the basis of the bound of a line by an objective: that a long run has 1 % of slow calls at the line,
+    /// their variance, and how often trials meet the objective there.
     pub(crate) fn print_arithmetic(&self, seed: u64) {
         const TRIALS: u32 = 400;
         let Some(p99_s) = self.p99_s.filter(|_| self.line_per_s < self.capacity_per_s) else {
@@ -534,8 +532,8 @@ impl Row {
     }
 }
 
-/// The standard error of the share of calls slower than `p99_s`, in parts of it, in a million calls
-/// at the line: from the spread of so many batches of them.
+/// Returns the standard error of the share of calls slower than `p99_s`, relative to it, in a million calls at the
+/// line: from the spread of batches.
 fn slow_error(row: &Row, p99_s: f64, seed: u64) -> f64 {
     const BATCHES: usize = 400;
     const CALLS: u64 = 50_000;

@@ -1,4 +1,4 @@
-//! Tables as CSV (RFC 4180): a head, and empty places where nothing is known.
+//! Writes tables as CSV (RFC 4180): a header, and empty fields for missing values.
 
 use std::fs::File;
 use std::io::{self, BufWriter};

@@ -1,4 +1,4 @@
-//! Tables as Parquet, without Arrow: columns are gathered, and written a row group at a time.
+//! Writes tables as Parquet, without Arrow: columns are buffered and written in row groups.
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use plimsoll_model::output;
 
 use super::{Cell, Column, Of, Sink};
 
-/// Rows of a group.
+/// Rows in a row group.
 const GROUP_ROWS: usize = 1 << 16;
 
 pub(super) struct Parquet {
@@ -24,7 +24,7 @@ pub(super) struct Parquet {
     rows: usize,
 }
 
-/// A column's values that are known, and for each row whether it is.
+/// The known values of a column.
 enum Values {
     Int(Vec<i64>),
     Float(Vec<f64>),
@@ -57,7 +57,7 @@ impl Gathered {
             known
         }
         let known = match (&mut self.values, cell) {
-            // Counts of calls stay far below 2⁶³.
+            // Counts of calls are far below 2⁶³.
             (Values::Int(v), Cell::Int(n)) => {
                 put(v, n.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
             }

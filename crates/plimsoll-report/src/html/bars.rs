@@ -1,19 +1,19 @@
-//! Bars in rows, each row below its name: how far each is from zero, and between which values it may lie.
+//! Bar charts in rows, each below its name: distances from zero with intervals.
 
 use maud::{Markup, html};
 
 use super::chart::{Frame, Scale, px, x_axis, x_grid};
 
-/// A row's height, its name included.
+/// The height of a row, including its name.
 const ROW_HEIGHT: f64 = 44.0;
 
-/// A name, and the bars below it.
+/// A named row of bars.
 pub(super) struct Row {
     pub(super) name: String,
-    /// What it shows, for those who can't see it.
+    /// A text alternative.
     pub(super) words: String,
     pub(super) parts: Vec<Part>,
-    /// Both ends.
+    /// Lower and upper end of the interval.
     pub(super) interval: Option<[f64; 2]>,
 }
 
@@ -22,32 +22,32 @@ pub(super) struct Part {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) colour: usize,
-    /// Chance alone could make it.
+    /// Whether the difference is not significant.
     pub(super) pale: bool,
-    /// Shown where it is pointed at.
+    /// The tooltip.
     pub(super) title: String,
 }
 
 pub(super) struct Bars {
-    /// What the picture shows, before the words of the rows.
+    /// The start of the text alternative, before those of the rows.
     pub(super) lead: String,
-    /// What stands below the axis.
+    /// The label of the axis.
     pub(super) axis: String,
-    /// A value on the axis.
+    /// Formats a value on the axis.
     pub(super) tick: fn(f64) -> String,
-    /// Values that the scale holds whatever the bars are.
+    /// Values that the axis always includes.
     pub(super) least: [f64; 2],
     pub(super) rows: Vec<Row>,
 }
 
 impl Bars {
-    /// Returns the picture's heights, for wide screens and for narrow ones.
+    /// Returns the chart's heights, for wide screens and for narrow ones.
     pub(super) fn heights(&self) -> [f64; 2] {
         [50.0 + ROW_HEIGHT * self.rows.len() as f64; 2]
     }
 
     pub(super) fn draw(&self, frame: &Frame) -> Markup {
-        // Names stand above their bars, and values at the ends of the axis need some room.
+        // Names are above their bars, and values at the ends of the axis need some space.
         let frame = Frame {
             left: 18.0,
             right: 30.0,
@@ -78,7 +78,7 @@ impl Bars {
         )
     }
 
-    /// Returns a scale with zero in it, and a little room beyond the ends that are not zero.
+    /// Returns an axis that includes zero, with some space beyond ends that are not zero.
     fn scale(&self, frame: &Frame) -> Scale {
         let parts = self.rows.iter().flat_map(|row| &row.parts);
         let ends = parts.flat_map(|part| [part.from, part.to]);

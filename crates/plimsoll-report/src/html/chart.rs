@@ -1,8 +1,8 @@
-//! What pictures are made of: a frame with margins, scales with round ticks, axes, legends.
+//! Elements of charts: a plot area with margins, scales with round ticks, axes, legends.
 
 use maud::{Markup, html};
 
-/// The place for a picture, in units of the SVG (pixels at full width).
+/// The plot area and its margins, in SVG units (pixels at full width).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub(super) width: f64,
@@ -14,7 +14,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Returns a frame for screens as wide as a desk's.
+    /// Returns the area for wide screens (desktop).
     pub(super) const fn wide(height: f64) -> Frame {
         Frame {
             width: 1000.0,
@@ -26,7 +26,7 @@ impl Frame {
         }
     }
 
-    /// Returns a frame for screens as narrow as a phone's.
+    /// Returns the area for narrow screens (phone).
     pub(super) const fn narrow(height: f64) -> Frame {
         Frame {
             width: 340.0,
@@ -42,7 +42,7 @@ impl Frame {
         self.width < 500.0
     }
 
-    /// One of two, for wide and for narrow screens.
+    /// Returns one of two values, for wide or for narrow screens.
     pub(super) fn pick<T>(&self, wide: T, narrow: T) -> T {
         if self.is_narrow() { narrow } else { wide }
     }
@@ -55,7 +55,7 @@ impl Frame {
         self.height - self.bottom
     }
 
-    /// The picture: `label` says in words what it shows.
+    /// Returns the SVG element; `label` is its text alternative.
     pub(super) fn svg(&self, label: &str, content: &Markup) -> Markup {
         html! {
             svg class="plot" viewBox={ "0 0 " (self.width) " " (self.height) }
@@ -64,7 +64,7 @@ impl Frame {
     }
 }
 
-/// A mapping from values to positions in a picture.
+/// A mapping from values to positions in a chart.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,
@@ -75,7 +75,7 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Even, with both ends as given.
+    /// Returns a linear scale with exactly these ends.
     pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Scale {
         let high = if high > low { high } else { low + 1.0 };
         Scale {
@@ -87,7 +87,7 @@ impl Scale {
         }
     }
 
-    /// Logarithmic, with a little room at both ends. Values must be positive.
+    /// Returns a logarithmic scale with some space at both ends. Values must be positive.
     pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> Scale {
         let low = low.max(1e-9);
         let high = high.max(low * 1.5);
@@ -109,13 +109,13 @@ impl Scale {
         self.from + share.clamp(0.0, 1.0) * (self.to - self.from)
     }
 
-    /// Round values within, about `most` of them, as `show` writes them.
+    /// Returns about `most` round values within the scale, formatted by `show`.
     pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<Mark> {
         let ticks = self.ticks(most).into_iter();
         ticks.map(|value| (self.at(value), show(value))).collect()
     }
 
-    /// Round values within, about `most` of them.
+    /// Returns about `most` round values within the scale.
     fn ticks(&self, most: usize) -> Vec<f64> {
         if self.log {
             let all = |steps: &[f64]| -> Vec<f64> {
@@ -147,17 +147,17 @@ impl Scale {
             .unwrap_or(unit * 10.0);
         let first = (self.low / step).ceil() as i64;
         let last = (self.high / step + 1e-9).floor() as i64;
-        // 3 × 0.2 is no 0.6 in binary.
+        // 3 × 0.2 is not exactly 0.6 in binary.
         (first..=last)
             .map(|i| ((i as f64 * step) / unit * 10.0).round() * unit / 10.0)
             .collect()
     }
 }
 
-/// The position of a value, and how it is written.
+/// The position of a value, and its label.
 pub(super) type Mark = (f64, String);
 
-/// Horizontal lines with their values at the left.
+/// Draws horizontal grid lines with their values at the left.
 pub(super) fn y_axis(
     frame: &Frame,
     scale: &Scale,
@@ -173,14 +173,14 @@ pub(super) fn y_axis(
     }
 }
 
-/// Vertical lines.
+/// Draws vertical grid lines.
 pub(super) fn x_grid(frame: &Frame, marks: &[Mark]) -> Markup {
     html! {
         @for (at, _) in marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
     }
 }
 
-/// Values below the picture, and what they are.
+/// Draws the values below the chart, and the title of the axis.
 pub(super) fn x_axis(frame: &Frame, ticks: &[Mark], title: &str) -> Markup {
     let y = frame.y_end();
     html! {
@@ -193,12 +193,12 @@ pub(super) fn x_axis(frame: &Frame, ticks: &[Mark], title: &str) -> Markup {
     }
 }
 
-/// A value on an axis, with every digit that a step has: 1.25 is no 1.2.
+/// Formats a value on an axis with every digit of a step: 1.25 must not become 1.2.
 pub(super) fn round(value: f64) -> String {
     ((value * 1000.0).round() / 1000.0).to_string()
 }
 
-/// A time on an axis: round, so in few characters. µs.
+/// Formats a round time in µs on an axis, in few characters.
 pub(super) fn short_time(us: f64) -> String {
     let (value, unit) = match us {
         a if a < 999.5 => (us, "µs"),
@@ -208,7 +208,7 @@ pub(super) fn short_time(us: f64) -> String {
     format!("{} {unit}", round(value))
 }
 
-/// A path through points.
+/// Returns an SVG path through points.
 pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     let mut d = String::new();
     for (x, y) in points {
@@ -218,12 +218,12 @@ pub(super) fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     d
 }
 
-/// A tenth of a pixel is as fine as eyes are.
+/// Rounds to a tenth of a pixel, finer than is visible.
 pub(super) fn px(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-/// How a line of a legend is drawn.
+/// The symbol of a legend's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Line,
@@ -234,7 +234,7 @@ pub(super) enum Key {
     Ring,
 }
 
-/// The legend: what, in which colour (0–5), drawn how.
+/// Returns the legend: label, colour (0–5) and symbol of each entry.
 pub(super) fn legend(entries: &[(String, usize, Key)]) -> Markup {
     html! {
         ul.legend {
@@ -268,7 +268,7 @@ mod tests {
         let scale = Scale::log(2.0, 800.0, 0.0, 100.0);
         assert_eq!(scale.ticks(4), [10.0, 100.0]);
         assert!(scale.ticks(9).len() > 4);
-        // No label claims another value than its tick's.
+        // No label may claim another value than its tick's.
         for step in [1.0, 2.0, 2.5, 5.0] {
             for exponent in -2..7 {
                 let value = 3.0 * step * 10_f64.powi(exponent);
@@ -279,7 +279,7 @@ mod tests {
                 );
             }
         }
-        // Nothing measured, one value, or all the same: still a scale.
+        // Nothing measured, one value, or all the same must still give a scale.
         for scale in [
             Scale::linear(5.0, 5.0, 0.0, 1.0),
             Scale::log(0.0, 0.0, 0.0, 1.0),

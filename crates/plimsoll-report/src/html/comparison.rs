@@ -1,4 +1,4 @@
-//! Two groups of runs on one page: what differs, with intervals, and the runs themselves.
+//! The page of a comparison of two groups of runs.
 
 use maud::{Markup, html};
 use plimsoll_model::record::StageRecord;
@@ -14,7 +14,7 @@ use crate::compare::{Comparison, Row};
 use crate::table::Table;
 use crate::totals;
 
-/// The page of a comparison of the runs `a` with the runs `b`.
+/// Returns the page that compares the runs `a` with the runs `b`.
 pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
     let body = html! {
         (verdict(c))
@@ -30,7 +30,7 @@ pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
     page(&format!("{} against {}", c.a.name, c.b.name), &body)
 }
 
-/// Histograms of a side, added up.
+/// Merges the histograms of a group.
 fn together(name: &str, side: &[View]) -> Calls {
     let mut record = StageRecord::default();
     for view in side {
@@ -101,7 +101,7 @@ fn verdict(c: &Comparison) -> Markup {
     page::verdict(tone, label, &heading, &facts, &cards, &sentences)
 }
 
-/// Every metric's difference, in per cent of A, as a bar with its interval.
+/// Returns a bar for each metric's difference, in per cent of A, with its interval.
 fn differences(c: &Comparison) -> Markup {
     let rows: Vec<&Row> = c
         .rows

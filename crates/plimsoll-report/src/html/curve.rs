@@ -1,4 +1,4 @@
-//! The load-line curve: latency against rate, every trial a mark, the line where it breaks.
+//! The load-line curve: latency against rate with a mark for each trial, and the load line.
 
 use maud::{Markup, html};
 use plimsoll_model::objective;
@@ -35,7 +35,7 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
     part("Latency against rate", &lead(record), &picture)
 }
 
-/// What the marks are.
+/// Explains the marks.
 fn lead(record: &SearchRecord) -> String {
     let named = record.trials.iter().any(|t| t.limited_us.is_some());
     let what = match objective(record).filter(|_| named) {
@@ -47,13 +47,13 @@ fn lead(record: &SearchRecord) -> String {
     )
 }
 
-/// The time that the objective limits, or the highest percentile that a trial supports, µs.
+/// Returns the time that the objective limits, or the highest percentile that a trial supports, µs.
 fn latency(trial: &Trial) -> Option<f64> {
     let known = trial.limited_us.or(trial.p99_us).or(trial.p50_us);
     known.filter(|us| *us > 0.0)
 }
 
-/// The objective on a time that the marks stand for.
+/// Returns the objective on a time that the marks refer to.
 fn objective(record: &SearchRecord) -> Option<Objective> {
     let mut spec = spec::Spec::default();
     for text in &record.objectives {
@@ -103,13 +103,13 @@ fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Marku
     )
 }
 
-/// The load line with its bounds.
+/// Draws the load line with its bounds.
 fn line(frame: &Frame, x: &Scale, finding: &plimsoll_model::search::Finding) -> Markup {
     let Some(at) = finding.line_per_s else {
         return html! {};
     };
     let here = px(x.at(at));
-    // The words stand where there is room for them.
+    // The label is placed where there is space.
     let left = here > f64::midpoint(frame.left, frame.x_end());
     html! {
         @if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
@@ -138,7 +138,7 @@ fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
     }
 }
 
-/// The median latency at each rate.
+/// Returns the median latency at each rate.
 fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, Vec<f64>)> = Vec::new();
     for (trial, us) in points {

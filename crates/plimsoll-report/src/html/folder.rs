@@ -1,6 +1,6 @@
-//! A folder of runs on one page: the history of each plan, a way to any run, and a choice of two to compare.
+//! The page of a folder of runs: the history of each plan, links to all runs, and a selection of two to compare.
 //!
-//! The page is served by `plimsoll view`; what leads further (`/runs/…`, `/compare`) is answered there.
+//! The page is served by `plimsoll view`, which also answers its links (`/runs/…`, `/compare`).
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
@@ -14,7 +14,7 @@ use super::page::{figure, page, section as part};
 use crate::facts;
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
 
-/// What a directory of the folder holds.
+/// The kind of a measurement in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A single run.
@@ -41,17 +41,17 @@ impl Kind {
     }
 }
 
-/// One line of the folder.
+/// One measurement in the folder.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// The id that stands in the item's address.
+    /// The id in the address of its page.
     pub id: String,
     /// What the directory holds.
     pub kind: Kind,
     name: String,
     began: Timestamp,
     what: String,
-    /// Whether it is to be seen as good (`met`), bad (`missed`) or neither (`limited`), and in words.
+    /// The class of the verdict, good (`met`), bad (`missed`) or neither (`limited`), and its words.
     verdict: (&'static str, String),
     rate_per_s: Option<f64>,
     p50_us: Option<f64>,
@@ -61,7 +61,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// A run.
+    /// Creates the entry of a run.
     pub fn of_run(id: String, run: &Run) -> Item {
         let (h, total) = (&run.header, &run.summary.total);
         let what = [h.call.as_deref(), h.target.as_deref()];
@@ -81,7 +81,7 @@ impl Item {
         }
     }
 
-    /// A run whose intervals were not read: one that has ended, and has no objectives.
+    /// Creates the entry of a run without reading its intervals: one that has ended and has no objectives.
     pub fn of_overview(id: String, run: &RunOverview) -> Item {
         let (total, ended) = (&run.total, run.total.ok + run.total.errors);
         let what = [run.call.as_deref(), run.target.as_deref()];
@@ -97,7 +97,7 @@ impl Item {
         }
     }
 
-    /// A run of several lanes.
+    /// Creates the entry of a run of several lanes.
     pub fn of_lanes(id: String, record: &LanesRecord) -> Item {
         let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
         Item::of_record(
@@ -109,7 +109,7 @@ impl Item {
         )
     }
 
-    /// A search, with its line in the place of a rate.
+    /// Creates the entry of a search, with the load line as rate.
     pub fn of_search(id: String, record: &SearchRecord) -> Item {
         let line = record.finding.as_ref().and_then(|f| f.line_per_s);
         let verdict = match (&record.finding, line) {
@@ -133,7 +133,7 @@ impl Item {
         }
     }
 
-    /// A ladder, or a sweep.
+    /// Creates the entry of a ladder or sweep.
     pub fn of_ladder(id: String, record: &LadderRecord) -> Item {
         let (kind, each) = match record.limits {
             Some(_) => (Kind::Sweep, "link"),
@@ -194,7 +194,7 @@ fn without_objectives(state: State) -> (&'static str, String) {
     }
 }
 
-/// The page of `items`, kept in the folder called `title`; `unreadable`: directories that can't be read, with why.
+/// Returns the page of `items` of the folder `title`; `unreadable`: directories that can't be read, with the reasons.
 pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]) -> String {
     items.sort_by_key(|item| std::cmp::Reverse(item.began));
     let mut plans: Vec<(Kind, String)> = Vec::new();
@@ -227,7 +227,7 @@ pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]
     page(title, &body)
 }
 
-/// All measurements of one plan, the newest first.
+/// Returns all measurements of one plan, the newest first.
 fn history(kind: Kind, name: &str, items: &[&Item]) -> Markup {
     let lines = html! { div.scroll { (table(items)) } };
     let past: Vec<&Item> = items
@@ -272,7 +272,7 @@ fn table(items: &[&Item]) -> Markup {
     }
 }
 
-/// The median and the tail, run after run.
+/// Draws median and tail over time.
 fn picture(past: &[&Item]) -> Markup {
     let entries = [
         ("p50 of the response time".to_owned(), 0, Key::Line),
@@ -288,7 +288,7 @@ fn picture(past: &[&Item]) -> Markup {
     })
 }
 
-/// A figure of a run, where it has it.
+/// Returns a figure of a measurement, if it has it.
 type Of = fn(&Item) -> Option<f64>;
 
 fn draw(frame: &Frame, past: &[&Item]) -> Markup {
@@ -298,7 +298,7 @@ fn draw(frame: &Frame, past: &[&Item]) -> Markup {
     let high = known().fold(0.0, f64::max);
     let x = Scale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
     let y = Scale::log(low, high, frame.y_end(), frame.top);
-    // The axis shows as many dates as there is room for.
+    // The axis has as many dates as there is space for.
     let every = past.len().div_ceil(frame.pick(8, 3));
     let dates: Vec<Mark> = past
         .iter()
@@ -332,12 +332,12 @@ fn draw(frame: &Frame, past: &[&Item]) -> Markup {
     )
 }
 
-/// A page that says why there is no other.
+/// Returns a page with only a message.
 pub fn message(text: &str) -> String {
     page("Plimsoll", &html! { section { p { (text) } } })
 }
 
-/// A page of the folder, with the way back to its list.
+/// Adds a link to the folder's list to a page.
 pub fn within(page: &str) -> String {
     page.replacen(
         "<span>Plimsoll</span>",

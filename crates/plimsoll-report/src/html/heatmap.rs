@@ -1,5 +1,4 @@
-//! Latency over time: a heatmap of response times, and below it the rate that was due, the
-//! rate achieved, and the errors.
+//! Latency over time: a heatmap of response times, and below it the scheduled rate, the achieved rate, and the errors.
 
 use hdrhistogram::Histogram;
 use maud::{Markup, html};
@@ -13,7 +12,7 @@ use super::timeline::Column;
 use crate::quantity::{count, or_dash, rate, time};
 use crate::table::Table;
 
-/// The rates' share of the picture.
+/// The height of the part with the rates.
 const RATES_HEIGHT: f64 = 92.0;
 
 pub(super) fn section(view: &View) -> Markup {
@@ -34,14 +33,14 @@ pub(super) fn section(view: &View) -> Markup {
     if whole.iter().any(|c| c.errors > 0) {
         entries.push(("errors".to_owned(), 4, Key::Block));
     }
-    // It can be stretched, and then scrolls sideways in its own box.
+    // It can be widened, and then scrolls horizontally in its own box.
     let above = html! {
         (legend(&entries))
         label.zoom { input type="checkbox"; " stretch the time axis" }
     };
     let figures = table(&view.timeline.columns(60));
     let picture = figure([430.0, 390.0], &above, &figures, |frame| {
-        // Columns are limited to so many: more intervals are merged.
+        // The number of columns is limited: more intervals are merged.
         let columns = view.timeline.columns(frame.pick(150, 60));
         html! { div.scroll { (draw(frame, &columns, frame.pick(36, 26), warmup_s)) } }
     });
@@ -76,7 +75,7 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
     let r = Scale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
     let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
     let seconds = x.marks(frame.pick(10, 5), |s| s.to_string());
-    // The last column may be a rest too short to be a rate.
+    // The last column may be a remainder too short for a rate.
     let rates = |of: fn(&Column) -> u64| {
         path(
             columns
@@ -122,7 +121,7 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
     )
 }
 
-/// A column to point at, with its figures.
+/// Draws a column's hover area with its figures.
 fn hover(frame: &Frame, x: &Scale, column: &Column) -> Markup {
     let from = x.at(column.from_s);
     let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
@@ -148,7 +147,7 @@ fn hover(frame: &Frame, x: &Scale, column: &Column) -> Markup {
     }
 }
 
-/// One column of the heatmap.
+/// Draws one column of the heatmap.
 fn cells(x: &Scale, y: &Scale, column: &Column, rows: usize, top: f64, bottom: f64) -> Markup {
     let Some(histogram) = column.response.histogram() else {
         return html! {};
@@ -164,7 +163,7 @@ fn cells(x: &Scale, y: &Scale, column: &Column, rows: usize, top: f64, bottom: f
     let (from, to) = (x.at(column.from_s), x.at(column.to_s));
     html! {
         @for (row, n) in counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            // The depth is logarithmic: one slow call among thousands must be seen.
+            // The shade is logarithmic, so that one slow call among thousands is visible.
             @let depth = 0.14 + 0.86 * (1.0 + *n as f64).ln() / (1.0 + most).ln();
             rect class="fill c0" x=(px(from)) y=(px(bottom - (row + 1) as f64 * height))
                 width=(px(to - from + 0.2)) height=(px(height + 0.2)) opacity=(format!("{depth:.2}")) {}
@@ -176,7 +175,7 @@ fn us(ns: u64) -> f64 {
     ns.max(1) as f64 / 1e3
 }
 
-/// A rate in few characters.
+/// Formats a rate in few characters.
 fn short_rate(per_s: f64) -> String {
     match per_s {
         r if r >= 1e6 => format!("{}M/s", round(r / 1e6)),

@@ -1,4 +1,4 @@
-//! What streams and sessions are measured by besides their calls.
+//! The sections of streams and sessions, whose measures go beyond calls.
 
 use maud::{Markup, html};
 
@@ -9,7 +9,7 @@ use crate::measures::{
     EARLY_DATA_LABEL, Fact, ON_THE_LINK, STREAMS_NOTE, arriving, facts, spread, timed, times,
 };
 
-/// Shows when the messages of streams came.
+/// Returns the section of the messages of streams.
 pub(super) fn streams(views: &[View]) -> Markup {
     let rows = times_of_all(views, |total| {
         let messages = total.messages;
@@ -28,7 +28,7 @@ pub(super) fn streams(views: &[View]) -> Markup {
     section("Streams", &lead, &times_table("", &rows))
 }
 
-/// Every token's whereabouts, and the times of sessions; early data alike.
+/// Returns the sections of tokens, of the times of sessions, and of early data.
 pub(super) fn besides(views: &[View]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What held connections cost in memory.
+//! The section of the memory that idle connections hold.
 
 use maud::{Markup, html};
 

@@ -1,4 +1,4 @@
-//! The page around a report: its head, its style, and the verdict at its top.
+//! The page around a report: its header, style, and the verdict at its top.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll_model::ladder::LadderRecord;
@@ -7,7 +7,7 @@ use plimsoll_model::run::{Conditions, Run, Timestamp, version_name};
 use super::chart::Frame;
 use crate::facts;
 
-/// What a verdict feels like.
+/// The impression of a verdict, which determines its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
@@ -26,7 +26,7 @@ impl Tone {
         }
     }
 
-    /// Not by colour alone.
+    /// Returns a sign, so that colour is not the only indication.
     fn sign(self) -> &'static str {
         match self {
             Tone::Good => "✓",
@@ -37,7 +37,7 @@ impl Tone {
     }
 }
 
-/// One figure, large.
+/// One figure in large type.
 pub(super) struct Card {
     name: &'static str,
     value: String,
@@ -54,7 +54,7 @@ impl Card {
     }
 }
 
-/// What was measured, and how that was made: in the head of a page.
+/// The facts in the header of a page: target, and how the measurement was made.
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) target: Option<String>,
@@ -90,7 +90,7 @@ impl Facts {
         facts
     }
 
-    /// Returns the facts of several runs under one head.
+    /// Returns the facts of several runs of one record.
     pub(super) fn of_record(
         target: Option<&str>,
         began: Timestamp,
@@ -111,7 +111,7 @@ impl Facts {
     }
 }
 
-/// The verdict: what was found, in words and a few figures.
+/// Returns the verdict, in words and a few figures.
 pub(super) fn verdict(
     tone: Tone,
     label: &str,
@@ -143,7 +143,7 @@ pub(super) fn verdict(
     }
 }
 
-/// A part of the report with its heading and a sentence on how to read it.
+/// Returns a section with a heading and an explanation.
 pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
     html! {
         section {
@@ -154,7 +154,7 @@ pub(super) fn section(heading: &str, lead: &str, content: &Markup) -> Markup {
     }
 }
 
-/// A picture, drawn once for wide and once for narrow screens, so high; with the figures behind it.
+/// Returns a chart of these heights, for wide and for narrow screens, with its figures below.
 pub(super) fn figure(
     heights: [f64; 2],
     legend: &Markup,
@@ -175,7 +175,7 @@ pub(super) fn figure(
     }
 }
 
-/// The whole document.
+/// Returns the complete document.
 pub(super) fn page(title: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
@@ -184,11 +184,11 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                // The browser itself makes sure that nothing is run and nothing is loaded.
+                // The browser enforces that nothing is executed or loaded.
                 meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:";
                 meta name="generator" content={ "plimsoll " (env!("CARGO_PKG_VERSION")) };
                 title { (title) " · Plimsoll" }
-                // An empty icon, so that no browser asks for one.
+                // An empty icon, so that browsers don't request one.
                 link rel="icon" href="data:,";
                 style { (PreEscaped(STYLE)) }
             }
@@ -206,14 +206,14 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
         }
     }
     .into_string()
-    // A box that scrolls is reached by keyboard, too. Text of runs is escaped, so that this is markup.
+    // Boxes that scroll must be reachable by keyboard. Text of runs is escaped, so the match can only be markup.
     .replace(
         "<div class=\"scroll\">",
         "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"scrolls sideways\">",
     )
 }
 
-/// The load line's mark: a ring and a line through it.
+/// Returns the logo: a ring with a line through it (the load line).
 fn mark() -> Markup {
     html! {
         svg class="mark" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true" {

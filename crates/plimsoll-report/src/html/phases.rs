@@ -1,6 +1,6 @@
-//! Making the connections: the mean time that each phase took, laid end to end.
+//! The setup of connections: the mean times of the phases, stacked.
 //!
-//! Means add up, percentiles do not: so the picture is of means, and the table has the rest.
+//! Means can be added, percentiles can't: so the chart shows means, and the table has the rest.
 
 use maud::{Markup, html};
 use plimsoll_model::run::TimesSummary;
@@ -21,7 +21,7 @@ const PHASE_NAMES: [&str; 5] = [
     "first call",
 ];
 
-/// One run's connections: a mean for each phase, µs.
+/// The connections of one run: the mean of each phase, µs.
 struct Means {
     name: String,
     means: [f64; PHASE_NAMES.len()],
@@ -30,7 +30,7 @@ struct Means {
 impl Means {
     fn of(view: &View, phases: &PhasesSummary) -> Option<Means> {
         let connections = phases.connection?;
-        // A phase that did not happen on some connections took no time there.
+        // A phase that did not happen on some connections counts as zero there.
         let mean = |times: Option<TimesSummary>| {
             times.map_or(0.0, |t| {
                 t.mean_us * t.count as f64 / connections.count as f64

@@ -1,4 +1,4 @@
-//! The ladder's picture: what each rung adds to the first, with intervals.
+//! The chart of a ladder: what each rung adds to the first, with intervals.
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
@@ -18,7 +18,7 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     if ladder.rungs.len() < 2 || shown.is_empty() {
         return html! {};
     }
-    // A scale for each: tails are of another order than medians.
+    // Each metric has its own scale: tails are of another order of magnitude than medians.
     let all: Vec<(Metric, Bars)> = (shown.iter().enumerate())
         .map(|(colour, metric)| (*metric, bars(ladder, *metric, colour)))
         .collect();
@@ -73,7 +73,7 @@ fn bars(ladder: &LadderRecord, metric: Metric, colour: usize) -> Bars {
     }
 }
 
-/// A round difference with its sign.
+/// Formats a rounded difference with its sign.
 fn signed(us: f64) -> String {
     match us {
         v if v < 0.0 => format!("−{}", short_time(-v)),
@@ -82,7 +82,7 @@ fn signed(us: f64) -> String {
     }
 }
 
-/// The rungs' own figures, and every difference.
+/// Returns the tables of the rungs' own figures, and of every difference.
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
         @if let Some(prices) = prices(ladder) {

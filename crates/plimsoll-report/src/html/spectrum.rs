@@ -1,5 +1,5 @@
-//! The percentile spectrum: latency against the share of calls that were slower, the share
-//! on a scale of 1/(1−p), so that the tail has as much room as the middle.
+//! The percentile spectrum: latency against the share of slower calls, on a scale of 1/(1−p), which gives the tail as
+//! much space as the middle.
 
 use maud::{Markup, html};
 use plimsoll_model::record::{StageRecord, Times};
@@ -12,25 +12,25 @@ use super::tables;
 use crate::quantity::{or_dash, time};
 use crate::table::Table;
 
-/// Points a decade of the scale.
+/// Points in a decade of the scale.
 const POINTS_PER_DECADE: u32 = 24;
 
-/// One line of the picture.
+/// One line of the chart.
 struct Line {
     name: String,
     colour: usize,
     dashed: bool,
-    /// (log₁₀ of 1/(1−p), µs).
+    /// The points (log₁₀ of 1/(1−p), µs).
     points: Vec<(f64, f64)>,
 }
 
-/// The calls of one run, or of several together, under one name.
+/// The calls of one run, or of several merged, under one name.
 pub(super) struct Calls {
     pub(super) name: String,
     pub(super) record: StageRecord,
 }
 
-/// Each run by itself.
+/// Returns the calls of each run.
 pub(super) fn of(views: &[View]) -> Vec<Calls> {
     let calls = |view: &View| Calls {
         name: view.run.header.name.clone(),
@@ -50,7 +50,7 @@ pub(super) fn section(all: &[Calls]) -> Markup {
                 what.to_owned()
             }
         };
-        // A colour for each name; alone, the two kinds of time have one each.
+        // Each name has a colour; a single run has one for each kind of time.
         let service = if several { i } else { 1 };
         lines.extend(line(name("response time"), i, false, &record.response));
         lines.extend(line(name("service time"), service, true, &record.service));
@@ -81,7 +81,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line
     for i in 0..=(6 * POINTS_PER_DECADE) {
         let x = f64::from(i) / f64::from(POINTS_PER_DECADE);
         let p = 1.0 - 10_f64.powf(-x);
-        // Below the median there is nothing to support.
+        // Below the median, no minimum sample is required.
         if p > 0.5 && !is_supported(h.len(), p) {
             break;
         }
@@ -138,7 +138,7 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
     )
 }
 
-/// A place to point at for every other point, with its value.
+/// Draws hover areas with values for every other point.
 fn hover(line: &Line, x: &Scale, y: &Scale) -> Markup {
     html! {
         @for (at, us) in line.points.iter().step_by(2) {
@@ -149,7 +149,7 @@ fn hover(line: &Line, x: &Scale, y: &Scale) -> Markup {
     }
 }
 
-/// The share of calls at a place of the scale, with as many nines as it has.
+/// Formats the percentile at a position of the scale, with as many nines as needed.
 fn percent(at: f64) -> String {
     let percent = 100.0 * (1.0 - 10_f64.powf(-at));
     let digits = (at.ceil() as usize).saturating_sub(2);

@@ -1,4 +1,4 @@
-//! The page of a sweep: what each TLS link carried, and how much of the CPU was cryptography.
+//! The page of a sweep: throughput of each TLS configuration, and cryptography's share of CPU time.
 
 use std::path::Path;
 
@@ -18,16 +18,16 @@ use crate::sweep::{in_unit, notes, percent, speed, spread, table, wall};
 use crate::table::Table;
 
 type Of = fn(&Link) -> Option<Figure>;
-/// Writes a figure with its unit.
+/// Formats a figure with its unit.
 type Show = fn(f64) -> String;
 
-/// What a picture shows of each link.
+/// A chart of one figure of each configuration.
 struct Measure {
     name: &'static str,
     axis: &'static str,
     of: Of,
     show: Show,
-    /// Writes a figure at a tick of the axis.
+    /// Formats a figure at a tick of the axis.
     tick: Show,
 }
 
@@ -64,7 +64,7 @@ const fn share(name: &'static str, of: Of) -> Measure {
     }
 }
 
-/// The page. `plan`: the text of its plan, kept in `dir`.
+/// Returns the page. `plan`: the text of the plan, stored in `dir`.
 pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let links = links(record);
     let body = html! {
@@ -110,7 +110,7 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
     page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
 }
 
-/// Bars of all links; nothing where it is known of none.
+/// Returns the bars of all configurations; nothing if the figure is known of none.
 fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     let bars: Vec<(String, Figure)> = links
         .iter()

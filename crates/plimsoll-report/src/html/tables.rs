@@ -1,4 +1,4 @@
-//! The tables of a report: figures that no picture shows, and how to repeat the run.
+//! The tables of a report, and how to repeat the run.
 
 use std::path::Path;
 
@@ -15,18 +15,18 @@ use crate::search::{self as found, by_rate};
 use crate::table::Table;
 use crate::{addresses, ends, errors, facts, shards, slowest, times, totals};
 
-/// A table; the first cell of a row names it.
+/// Returns a table; the first cell of a row is its heading.
 pub(super) fn table(caption: &str, table: &Table) -> Markup {
     judged(caption, table, |_| None)
 }
 
-/// The same, where the last cell of a row may have a class of its own.
+/// Returns a table in which the last cell of a row may have a class of its own.
 pub(super) fn judged(
     caption: &str,
     table: &Table,
     own: impl Fn(usize) -> Option<&'static str>,
 ) -> Markup {
-    // What names a row is text anyway.
+    // Row headings are formatted as text anyway.
     let class = |i: usize| (i > 0 && table.is_text(i)).then_some("text");
     let last = table.head.len() - 1;
     html! {
@@ -43,12 +43,12 @@ pub(super) fn judged(
     }
 }
 
-/// [`fn@table`], where it may be wider than the page.
+/// Returns a [`fn@table`] that may be wider than the page.
 pub(super) fn wide(rows: &Table) -> Markup {
     html! { div.scroll { (table("", rows)) } }
 }
 
-/// A part of the report that is a table; nothing without rows.
+/// Returns a section with a table; nothing if it has no rows.
 pub(super) fn shown(heading: &str, lead: &str, rows: &Table) -> Markup {
     if rows.rows.is_empty() {
         html! {}
@@ -57,7 +57,7 @@ pub(super) fn shown(heading: &str, lead: &str, rows: &Table) -> Markup {
     }
 }
 
-/// Names and texts, and whether a text is loud.
+/// Returns a list of names and texts, and whether a text is emphasised.
 pub(super) fn list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
     html! {
         div.scroll { table { tbody { @for (name, text, is_loud) in rows {
@@ -71,7 +71,7 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
     html! { div.scroll { (table(caption, &times)) } }
 }
 
-/// The rows of all runs, with the names of the runs where there are several.
+/// Returns the rows of all runs, with the names of the runs if there are several.
 fn of_all(views: &[View], table: impl Fn(&Run) -> Table) -> Table {
     let tables = views.iter().map(|view| {
         let mut one = table(&view.run);
@@ -87,7 +87,7 @@ fn of_all(views: &[View], table: impl Fn(&Run) -> Table) -> Table {
     all.unwrap_or_else(|| Table::new([""], &[], Vec::<Vec<String>>::new()))
 }
 
-/// Times of all runs by their names.
+/// Returns the times of all runs.
 pub(super) fn times_of_all<'a, const N: usize>(
     views: &[View],
     kinds: impl Fn(&StageSummary) -> [(&'a str, Option<TimesSummary>); N],
@@ -100,7 +100,7 @@ pub(super) fn times_of_all<'a, const N: usize>(
     views.iter().flat_map(of).collect()
 }
 
-/// Times of calls, and how late the generator was.
+/// Returns the times of calls, and the lateness of the generator.
 pub(super) fn latency(views: &[View]) -> Markup {
     let rows = times_of_all(views, |total| {
         [
@@ -137,7 +137,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
     section("Times", "", &content)
 }
 
-/// The failures of calls and connections, with their details.
+/// Returns the failures of calls and connections, with their details.
 pub(super) fn errors(views: &[View]) -> Markup {
     let given_up = "Calls that the end of the run cut off, or that the generator had no time to send: no errors, and in no percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
@@ -148,7 +148,7 @@ pub(super) fn errors(views: &[View]) -> Markup {
     }
 }
 
-/// A table of all runs, and what else is to be known of each run's part of it; nothing without rows.
+/// Returns a table of all runs with notes for each; nothing if it has no rows.
 fn told(
     heading: &str,
     lead: &str,
@@ -170,12 +170,12 @@ fn told(
     section(heading, lead, &content)
 }
 
-/// What is to be known of a table.
+/// Returns the notes of a table.
 fn sentences(all: &[String]) -> Markup {
     html! { @if !all.is_empty() { ul.sentences { @for text in all { li { (text) } } } } }
 }
 
-/// What became of calls, messages and connections, in words.
+/// Returns the counts of calls, messages and connections, in words.
 pub(super) fn totals(views: &[View]) -> Markup {
     let of = |view: &View| {
         let facts = totals::facts(&view.run).into_iter();
@@ -186,13 +186,13 @@ pub(super) fn totals(views: &[View]) -> Markup {
     section("Calls and connections", "", &facts_table(&facts))
 }
 
-/// Facts by their names.
+/// Returns a list of named facts.
 pub(super) fn facts_table(facts: &[(String, Fact)]) -> Markup {
     let rows = facts.iter();
     list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
-/// What the TLS handshakes agreed on.
+/// Returns the parameters that TLS handshakes negotiated.
 pub(super) fn handshakes(views: &[View]) -> Markup {
     let head = [
         "version",
@@ -245,13 +245,13 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
     )
 }
 
-/// What became of calls and connections at each of a name's addresses.
+/// Returns the counts of calls and connections at each address of a name.
 pub(super) fn addresses(views: &[View]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
     shown("Addresses", lead, &of_all(views, addresses::table))
 }
 
-/// What each shard of a run on several machines did.
+/// Returns the figures of each shard of a run on several machines.
 pub(super) fn shards(views: &[View]) -> Markup {
     let rows = of_all(views, shards::table);
     if rows.rows.is_empty() {
@@ -266,13 +266,13 @@ pub(super) fn shards(views: &[View]) -> Markup {
     section("Shards", lead, &table)
 }
 
-/// The calls that took longest, and their trace ids.
+/// Returns the slowest calls with their trace ids.
 pub(super) fn slowest(views: &[View]) -> Markup {
     let lead = "Response times, and when calls were due in the run. The requests carried the trace ids, by which traces of the server show what took so long.";
     shown("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
-/// CPU and memory of both ends.
+/// Returns CPU time and memory of client and server.
 pub(super) fn ends(views: &[View]) -> Markup {
     let lead = "What client and server used while the calls ran; memory, descriptors and threads at their most.";
     told("Both ends", lead, views, ends::table, |run, _| {
@@ -280,7 +280,7 @@ pub(super) fn ends(views: &[View]) -> Markup {
     })
 }
 
-/// How well the generator did its own part.
+/// Returns the generator's health.
 pub(super) fn health(views: &[View]) -> Markup {
     let rows = times_of_all(views, |total| {
         [("pacing", total.pacing), ("lag", total.lag)]
@@ -325,7 +325,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
     judged("The trials, by rate", &found::table(record), class)
 }
 
-/// What was searched for, and how.
+/// Returns the goal of a search and its trials.
 pub(super) fn trials(record: &SearchRecord) -> Markup {
     let g = &record.goal;
     let rows = [
@@ -369,7 +369,7 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
     )
 }
 
-/// The command that does the same again, from where the report was made.
+/// Returns the command that repeats the measurement, from the report's directory.
 pub(super) fn again(command: &str, dir: &Path) -> String {
     let plan = dir.join(file::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
@@ -380,7 +380,7 @@ pub(super) fn again(command: &str, dir: &Path) -> String {
     }
 }
 
-/// The plan, and the command that does the same `again`.
+/// Returns the plan, and the command that repeats the measurement.
 pub(super) fn plan(text: &str, name: &str, again: &str) -> Markup {
     if text.trim().is_empty() {
         return html! {};

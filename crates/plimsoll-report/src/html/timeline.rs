@@ -1,12 +1,12 @@
-//! A run's intervals as columns in time: at most [`MAX_COLUMNS`] of them, however long the run was.
+//! A run's intervals as columns over time: at most [`MAX_COLUMNS`], however long the run was.
 
 use plimsoll_model::record::Times;
 use plimsoll_model::run::IntervalRecord;
 
-/// Neighbours are put together above: a day of seconds would fill the memory.
+/// Maximum number of columns; neighbours are merged, since a day of seconds would fill the memory.
 const MAX_COLUMNS: usize = 300;
 
-/// A stretch of time.
+/// The records of a period of time.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
     pub(super) from_s: f64,
@@ -49,19 +49,19 @@ impl Column {
     }
 }
 
-/// The columns of a run, and what else its intervals show.
+/// The columns of a run, and other data of its intervals.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timeline {
     columns: Vec<Column>,
-    /// Intervals in a column.
+    /// The number of intervals in a column.
     group: usize,
     in_last: usize,
-    /// The share of a core that the busiest worker used in the worst interval.
+    /// The highest share of a core that the busiest worker used in an interval.
     pub(super) busiest_worker: f64,
 }
 
 impl Timeline {
-    /// The next interval.
+    /// Adds the next interval.
     pub(super) fn add(&mut self, interval: &IntervalRecord) {
         self.busiest_worker = self.busiest_worker.max(interval.busiest_worker_ratio);
         let column = Column::of(interval);
@@ -85,13 +85,13 @@ impl Timeline {
         }
     }
 
-    /// Returns at most `most` columns, each merged from as many neighbours.
+    /// Returns at most `most` columns, each merged from equally many neighbours.
     pub(super) fn columns(&self, most: usize) -> Vec<Column> {
         merged(&self.columns, self.columns.len().div_ceil(most).max(1))
     }
 }
 
-/// Every `group` neighbours as one.
+/// Merges every `group` neighbours.
 fn merged(columns: &[Column], group: usize) -> Vec<Column> {
     columns
         .chunks(group)

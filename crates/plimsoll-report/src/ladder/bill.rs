@@ -1,13 +1,12 @@
-//! What each rung of a ladder adds to the first one, in sentences.
+//! Describes what each rung of a ladder adds to the first one, in sentences.
 
 use plimsoll_model::ladder::{Added, LadderRecord, Metric};
 use plimsoll_model::statistics::paired::Paired;
 
 use crate::quantity::{signed, time};
 
-/// What each rung adds to the first one, in a sentence that can be quoted. Each says no more than
-/// its figures: half the width of an interval stands behind "±", and of a difference that was not seen
-/// the most that it can be.
+/// Returns a quotable sentence for each rung about what it adds to the first one. The uncertainty is the half-width of
+/// the interval after "±"; for a difference that is not significant, its upper bound.
 pub fn bill(ladder: &LadderRecord) -> Vec<String> {
     if ladder.turns.is_none() {
         return Vec::new();
@@ -29,7 +28,7 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
                 cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
-            // One figure without an interval: nothing on the first rung's way could be compared with it.
+            // A single figure without an interval: the first rung has no proxy to compare with.
             let on_the_way = ladder.rungs[of].median(Metric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
@@ -53,7 +52,7 @@ const SATURATED_CPU: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
 const CONNECTION_CPU: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
 const RESUMED_CPU: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
 
-/// Its parts, where there are any.
+/// Joins the parts that exist to a sentence.
 fn sentence(parts: [Option<String>; 2]) -> Option<String> {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join(", and "))
@@ -67,7 +66,7 @@ fn time_of(ladder: &LadderRecord, of: usize, metric: Metric, what: &str) -> Opti
     }
 }
 
-/// `each`: what that CPU is for, in words, where it has not been named before.
+/// Describes the CPU time at both ends. `each`: what the CPU time is for, unless it has been said before.
 fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) -> Option<String> {
     let mut sum = Paired {
         shift: 0.0,
@@ -80,7 +79,7 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) ->
             return None;
         };
         sum.shift += d.shift;
-        // Both hold at once, so their sums do.
+        // Both intervals are simultaneous, so their sum is an interval of the sum.
         sum.low += d.low;
         sum.high += d.high;
         base += ladder.rungs[0].median(end)?;
@@ -102,8 +101,8 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) ->
     ))
 }
 
-/// A difference with half the width of its interval, or with the farther bound where that is farther;
-/// with both bounds where `±` would include zero, which the interval doesn't.
+/// Formats a difference with the half-width of its interval, or the distance of the farther bound if that is larger;
+/// with both bounds if `±` would include zero although the interval doesn't.
 fn about(shift: f64, d: Paired) -> String {
     let off = (d.high - shift).max(shift - d.low);
     if off >= shift.abs() {

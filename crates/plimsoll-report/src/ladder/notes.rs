@@ -1,12 +1,11 @@
-//! What a reader of a ladder should know besides its figures: how finely it resolved, and what made some of them worth
-//! less.
+//! Notes for readers of a ladder: its resolution, and what limits the value of some slices.
 
 use plimsoll_model::ladder::turns::FEWEST_SITTINGS;
 use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice};
 
 use crate::quantity::{plural, time};
 
-/// What made some slices worth less, in sentences.
+/// Returns notes on slices of limited value.
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
     if let Some(turns) = ladder
@@ -45,7 +44,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     notes
 }
 
-/// The programs on the way, with their versions.
+/// Describes the proxies, with their versions.
 fn proxies(ladder: &LadderRecord) -> Option<String> {
     let mut all: Vec<&str> = Vec::new();
     for proxy in ladder.rungs.iter().filter_map(|rung| rung.proxy.as_deref()) {
@@ -56,7 +55,7 @@ fn proxies(ladder: &LadderRecord) -> Option<String> {
     (!all.is_empty()).then(|| format!("on the way: {}", all.join(", ")))
 }
 
-/// Whose TLS, and whose cryptography, the rungs' figures are those of.
+/// Describes the TLS implementations and cryptography libraries of the rungs.
 pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     let client = ladder.client_tls.as_deref()?;
     let mut servers: Vec<(&str, u64)> = Vec::new();
@@ -83,8 +82,8 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// Of these [`notes`], what holds for sweeps too: those have no rate to be late for, bulk no
-/// p99, and they count full handshakes themselves.
+/// Returns those of the [`notes`] that apply to sweeps too: these have no rate to be late for, no p99 of bulk
+/// transfers, and count full handshakes themselves.
 pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();
@@ -118,7 +117,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     notes
 }
 
-/// How small a difference could have been seen, of rungs that took turns.
+/// Describes the resolution of rungs that were measured in batches.
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let turns = ladder.turns.as_ref()?;
     let lasted = lasted(ladder);
@@ -130,7 +129,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
             )
         });
     };
-    // Widths shrink with the square root of the time.
+    // Widths are inversely proportional to the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
     let mut left_out = match turns.left_out {
         0 => String::new(),
@@ -158,19 +157,19 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// What would resolve as much as was wanted: so many seconds more, where anybody has them.
+/// Describes how much longer the ladder must run for the requested resolution, where that is feasible.
 fn needed(more_s: f64) -> String {
     const DAY_S: f64 = 86_400.0;
     match more_s {
         s if s <= 600.0 => format!("needs about {} s more (--budget)", s.ceil()),
         s if s <= 7_200.0 => format!("needs about {} min more (--budget)", (s / 60.0).ceil()),
         s if s <= DAY_S => format!("needs about {} h more (--budget)", (s / 3_600.0).ceil()),
-        // Not finite, or more than a day.
+        // Infinite, or more than a day.
         _ => "too far to estimate: close other programs, or ask for less (--resolve)".to_owned(),
     }
 }
 
-/// How long the load was, in all sittings and stretches, in seconds without binary noise.
+/// Returns the length of the load over all replicates and batches, in seconds without rounding noise.
 pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
     let slices = ladder.rungs.first().map_or(1, |rung| rung.slices.len());
     (ladder.slice_s * slices as f64 * 1e3).round() / 1e3
@@ -182,7 +181,7 @@ mod tests {
 
     use super::{LadderRecord, needed, resolution};
 
-    /// Nothing is known of rungs none of whose calls count: that is said, and not left out.
+    /// If no call of a rung counts, the resolution is unknown: the report must say so.
     #[test]
     fn unknown_requested_resolution_is_reported() {
         let mut turns = TurnsRecord::of(&[], 0.05, 0, 1);

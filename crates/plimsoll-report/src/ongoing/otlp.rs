@@ -1,5 +1,5 @@
-//! Messages of OTLP 1 for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs have. One structure makes
-//! both encodings, protobuf and its JSON, where 64-bit numbers are texts.
+//! OTLP 1 messages for metrics (opentelemetry-proto, `metrics.proto`): the parts that runs use. One structure gives
+//! both encodings, protobuf and its JSON, in which 64-bit numbers are strings.
 
 use hdrhistogram::Histogram;
 use prost::Message;
@@ -7,12 +7,12 @@ use serde::{Serialize, Serializer};
 
 use super::{CALL_TIMES, COUNTERS, GAUGES, Ongoing, counts, cpu, durations, recorded, sum_s};
 
-/// The most buckets of an exponential histogram, as OpenTelemetry's own libraries have it.
+/// Maximum number of buckets of an exponential histogram, as in OpenTelemetry's own libraries.
 const MAX_BUCKETS: i64 = 160;
-/// Sums count from the beginning of a run.
+/// The aggregation temporality of sums: since the start of a run.
 const CUMULATIVE: i32 = 2;
 
-/// A request for metrics, `ExportMetricsServiceRequest`: cumulative sums, gauges, and exponential histograms in seconds.
+/// An export request, `ExportMetricsServiceRequest`: cumulative sums, gauges, and exponential histograms in seconds.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricsRequest {
@@ -20,7 +20,7 @@ pub struct MetricsRequest {
     resource_metrics: Vec<ResourceMetrics>,
 }
 
-/// What a collector answers: `ExportMetricsServiceResponse`.
+/// A collector's response: `ExportMetricsServiceResponse`.
 #[derive(Clone, PartialEq, Message)]
 struct MetricsResponse {
     #[prost(message, optional, tag = "1")]
@@ -81,7 +81,7 @@ struct Scope {
     version: String,
 }
 
-/// One of the three kinds is there.
+/// A metric with one of the three kinds of data.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Metric {
@@ -118,7 +118,7 @@ struct Sum {
     is_monotonic: bool,
 }
 
-/// One of the two values is there.
+/// A data point with one of the two values.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Number {
@@ -205,7 +205,7 @@ fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl MetricsRequest {
-    /// All figures of the runs. Times are nanoseconds since 1970.
+    /// Creates a request with all figures of the runs. Times are nanoseconds since 1970.
     pub fn of<'a>(
         runs: impl Iterator<Item = &'a Ongoing> + Clone,
         now_unix_ns: u64,
@@ -283,12 +283,13 @@ impl MetricsRequest {
 
     /// Encodes the request in protobuf's JSON mapping.
     pub fn to_json(&self) -> Vec<u8> {
-        // Writing to memory does not fail.
+        // Writing to memory can't fail.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
 
-/// What a collector that took a request says against a part of it; `None`: nothing, or not in protobuf.
+/// Returns the reason for which a collector rejected a part of a request; `None`: there is none, or the response is
+/// not protobuf.
 pub fn partial_refusal(answer: &[u8]) -> Option<String> {
     let partial = MetricsResponse::decode(answer).ok()?.partial_success?;
     let is_refusal = partial.rejected_data_points > 0 || !partial.error_message.is_empty();
@@ -318,7 +319,7 @@ fn attributes(o: &Ongoing, more: Option<(&str, &str)>) -> Vec<KeyValue> {
     all.map(|(key, text)| attribute(key, text)).collect()
 }
 
-/// A data point without its value.
+/// Returns a data point without its value.
 fn number(o: &Ongoing, more: Option<(&str, &str)>, now_unix_ns: u64) -> Number {
     Number {
         start_time_unix_nano: o.began_unix_ns,
@@ -328,7 +329,7 @@ fn number(o: &Ongoing, more: Option<(&str, &str)>, now_unix_ns: u64) -> Number {
     }
 }
 
-/// A metric without its data.
+/// Returns a metric without its data.
 fn metric(name: &str, unit: &str) -> Metric {
     Metric {
         name: format!("plimsoll.{name}"),
@@ -368,10 +369,10 @@ fn exponential<'a>(
     }
 }
 
-/// A data point of an exponential histogram, in seconds: as fine as its buckets allow.
+/// Returns a data point of an exponential histogram in seconds, at the finest scale that its buckets allow.
 fn point(h: &Histogram<u64>) -> ExponentialPoint {
     let index = |ns: u64, scale: i32| {
-        // Bucket i holds what is above base^i, up to base^(i+1), where base is 2^(2^-scale).
+        // Bucket i covers values above base^i, up to base^(i+1), where base is 2^(2^-scale).
         ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
     };
     let span = |scale| index(h.max(), scale) - index(h.min(), scale) + 1;

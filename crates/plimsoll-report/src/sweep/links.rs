@@ -1,4 +1,4 @@
-//! The links of a sweep: a rung's slices added up.
+//! The TLS configurations of a sweep: the slices of a rung added up.
 
 use plimsoll_model::ladder::pieces::{Figure, Piece};
 use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
@@ -6,7 +6,7 @@ use plimsoll_model::units::Size;
 
 use crate::quantity::or_dash;
 
-/// How a link's connections were made.
+/// How a configuration's connections are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     New,
@@ -24,7 +24,7 @@ impl Mode {
     }
 }
 
-/// CPU of one end, over all slices in which it is known.
+/// CPU time of one end, over all slices in which it is known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Used {
     cpu_us: Option<f64>,
@@ -42,7 +42,7 @@ impl Used {
         }
     }
 
-    /// µs for each of `of`.
+    /// Returns the CPU time for each of `of`, µs.
     pub(crate) fn us(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
@@ -52,22 +52,22 @@ impl Used {
         Some(bytes as f64 / cpu * 1e6)
     }
 
-    /// How much of the CPU is what crypto alone takes (0–1).
+    /// Returns the share of CPU time that cryptography alone takes (0–1).
     fn of_limit(self, of: u64) -> Option<f64> {
         let cpu = self.cpu_us.filter(|cpu| *cpu > 0.0 && of > 0)?;
         Some(self.floor_us? / cpu)
     }
 }
 
-/// One rung: a suite, a size, a way to make connections.
+/// One rung: a cipher suite, a file size, and a connection mode.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) suite: Option<String>,
-    /// Bytes of a file.
+    /// The size of a file in bytes.
     pub(crate) size: Option<u64>,
     pub(crate) mode: Mode,
-    /// The axes that are none of these three: `group X25519`.
+    /// The settings of other axes: `group X25519`.
     others: String,
     pub(crate) elapsed_s: f64,
     pub(crate) ok: u64,
@@ -76,11 +76,11 @@ pub(crate) struct Link {
     pub(crate) bytes: u64,
     pub(crate) client: Used,
     pub(crate) server: Used,
-    /// What was measured so often, each a run of its own.
+    /// The number of slices, each a run of its own.
     pub(crate) slices: usize,
-    /// What they were made of, where links took turns.
+    /// The number of batches, if the slices were divided.
     pub(crate) turns: usize,
-    /// Turns whose last call ended in another link's.
+    /// Batches whose last call ended in another configuration's batch.
     pub(crate) overran: usize,
     /// Files fetched a second.
     pub(crate) files: Option<Figure>,
@@ -88,12 +88,12 @@ pub(crate) struct Link {
     pub(crate) speed: Option<Figure>,
     /// Share of the client's CPU that cryptography alone takes (0–1).
     pub(crate) client_share: Option<Figure>,
-    /// The same of the server's.
+    /// Share of the server's CPU that cryptography alone takes (0–1).
     pub(crate) server_share: Option<Figure>,
 }
 
 impl Link {
-    /// `links`: of the sweep, whose intervals hold together.
+    /// Adds up the slices of a rung. `links`: the number of configurations with simultaneous intervals.
     fn of(rung: &Rung, links: usize) -> Link {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
@@ -162,7 +162,7 @@ impl Link {
         }
     }
 
-    /// `AES-128-GCM, new`
+    /// Returns a title such as `AES-128-GCM, new`.
     pub(crate) fn title(&self) -> String {
         let suite = self.suite.as_deref().map_or("–", short);
         let rest = if self.others.is_empty() { "" } else { ", " };
@@ -181,7 +181,7 @@ impl Link {
         (self.elapsed_s > 0.0).then(|| self.bytes as f64 / self.elapsed_s)
     }
 
-    /// `tls_client_aes-128-gcm-sha256-1k`; where nothing but suite, size and mode varies.
+    /// Returns a scenario name such as `tls_client_aes-128-gcm-sha256-1k`, if only suite, size and mode vary.
     pub(crate) fn scenario(&self) -> Option<String> {
         let suite = self.suite.as_deref()?.to_ascii_lowercase();
         let suite = suite.strip_prefix("tls_")?.replace('_', "-");
@@ -200,8 +200,8 @@ impl Link {
     }
 }
 
-/// The links of a sweep in the order in which people look for them: suites in the registry's,
-/// other axes in the plan's, small files first.
+/// Returns the configurations of a sweep in a natural order: suites in the registry's, other axes in the plan's, small
+/// files first.
 pub(crate) fn links(record: &LadderRecord) -> Vec<Link> {
     let mut links: Vec<Link> = record
         .rungs
@@ -222,7 +222,7 @@ pub(crate) fn links(record: &LadderRecord) -> Vec<Link> {
     links
 }
 
-/// `1k`, `10m`, `512m`: sizes as scenario names have them.
+/// Formats sizes as in scenario names: `1k`, `10m`, `512m`.
 fn unit_word(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}g", n >> 30),
@@ -232,7 +232,7 @@ fn unit_word(bytes: u64) -> String {
     }
 }
 
-/// A suite without what all of them have.
+/// Returns a suite's name without the common prefix.
 pub(crate) fn short(suite: &str) -> &str {
     match suite {
         "TLS_AES_128_GCM_SHA256" => "AES-128-GCM",

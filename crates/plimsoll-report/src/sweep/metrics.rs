@@ -1,5 +1,5 @@
-//! A sweep as the table ScenarioName, MetricName, MetricUnit, MetricValue: six figures of the
-//! connections with a full handshake, and the same six with `Reuse` for resumed ones.
+//! A sweep as a table of ScenarioName, MetricName, MetricUnit, MetricValue: six figures of connections with a full
+//! handshake, and the same six with `Reuse` for resumed ones.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use plimsoll_model::ladder::LadderRecord;
 
 use super::links::{Link, Mode, links};
 
-/// One line of the table.
+/// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
     /// `tls_client_aes-128-gcm-sha256-1k`
     pub scenario: String,
-    /// The metric's name, which begins with `Reuse` for resumed sessions.
+    /// The metric's name, which starts with `Reuse` for resumed sessions.
     pub name: &'static str,
     /// The unit's name in the table.
     pub unit: &'static str,
@@ -20,7 +20,7 @@ pub struct Metric {
     pub value: f64,
 }
 
-/// Name where sessions are new, where they are resumed, unit, and how it is computed.
+/// Name for new sessions, name for resumed sessions, unit, and function.
 type Column = (
     &'static str,
     &'static str,
@@ -61,9 +61,8 @@ const COLUMNS: [Column; 6] = [
     ),
 ];
 
-/// The table. Links whose connections are kept open have no line in it, and neither have those
-/// that were to resume sessions and did not always: a program reads no note beside a figure.
-/// What can't be known (a rate of nothing) is left out.
+/// Returns the table. Configurations with reused connections have no row, and neither have those that were to resume
+/// sessions and did not always: a program reads no notes. Values that can't be known (a rate of nothing) are left out.
 pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
     let mut lines = Vec::new();
     for link in links(record) {
@@ -88,7 +87,7 @@ pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
     lines
 }
 
-/// The table as CSV (RFC 4180), with its head. No field needs quotes.
+/// Returns the table as CSV (RFC 4180), with its header. No field needs quotes.
 pub fn csv(record: &LadderRecord) -> String {
     let mut out = "ScenarioName,MetricName,MetricUnit,MetricValue\r\n".to_owned();
     for m in metrics(record) {
@@ -104,7 +103,7 @@ pub fn csv(record: &LadderRecord) -> String {
     out
 }
 
-/// Whole numbers as such, others with as many digits as mean something.
+/// Formats whole numbers exactly, others with their significant digits.
 pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")

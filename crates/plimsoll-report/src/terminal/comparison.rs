@@ -1,11 +1,11 @@
-//! Two groups of runs, side by side.
+//! Renders a comparison of two groups of runs.
 
 use std::fmt::Write as _;
 
 use super::{Options, lines, sentences};
 use crate::compare::Comparison;
 
-/// The comparison, with a line's end at its end.
+/// Renders the comparison, with a line feed at its end.
 pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     let mut out = String::new();
     if !c.warnings.is_empty() {
@@ -22,7 +22,7 @@ pub fn render_comparison(c: &Comparison, options: &Options) -> String {
     }
     out.push('\n');
     let enough = c.enough_runs();
-    // What is left out where the terminal is narrow follows from the rest.
+    // The columns that are left out on narrow terminals follow from the others.
     let wide = options.width >= 92;
     let columns: &[usize] = match (enough, wide) {
         (true, true) => &[0, 1, 2, 3, 4, 5, 6, 7],

@@ -1,4 +1,4 @@
-//! What a protocol measures besides its calls: for sessions, every token's whereabouts.
+//! Renders measures that only some protocols have, such as the tokens of sessions.
 
 use plimsoll_model::run::Run;
 
@@ -21,7 +21,7 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
     distribution(out, run, options);
 }
 
-/// How the queries' times are spread: percentiles, and how many fell where.
+/// Writes the distribution of the queries' times: percentiles and bars.
 fn distribution(out: &mut String, run: &Run, options: &Options) {
     const MAX_BUCKETS: u64 = 12;
     const MAX_BAR_LENGTH: u64 = 40;
@@ -37,7 +37,7 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
     let buckets = buckets(h, MAX_BUCKETS);
     let most = buckets.iter().map(|b| b.count).max().unwrap_or(1).max(1);
     let rows = buckets.iter().map(|b| {
-        // Something is never shown as nothing.
+        // A small count is never shown as zero.
         let length = (b.count * MAX_BAR_LENGTH).div_ceil(most) as usize;
         [
             format!("{} to {}", show(b.from), show(b.to)),

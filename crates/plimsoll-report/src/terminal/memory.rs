@@ -1,4 +1,4 @@
-//! What held connections cost in memory.
+//! Renders the memory that idle connections hold.
 
 use plimsoll_model::run::Run;
 

@@ -1,4 +1,4 @@
-//! What became of the objectives: the verdict, then each with what was measured.
+//! Renders the objectives: the verdict, then each with its measured value.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use plimsoll_model::run::Run;
 
 use super::Options;
 
-/// The verdict on all objectives; `None`: there are none.
+/// Returns the verdict on all objectives; `None`: there are none.
 pub(crate) fn verdict(run: &Run, options: &Options) -> Option<String> {
     Some(match Conclusion::of(&judge_run(run))? {
         Conclusion::Pass => options.bold("verdict: pass"),

@@ -1,4 +1,4 @@
-//! The slowest calls of a run.
+//! Renders the slowest calls of a run.
 
 use plimsoll_model::run::Run;
 
@@ -15,9 +15,10 @@ pub(super) fn slowest(out: &mut String, run: &Run, options: &Options) {
     }
 }
 
-/// Trace ids are copied, so no cell is broken: columns that have no room are left out whole.
+/// Renders the table. Trace ids are copied by readers, so no cell is broken: columns without space are left out
+/// completely.
 fn shown(calls: &Table, width: usize) -> String {
-    /// Those that matter least, in the order in which they are left out.
+    /// The least important columns, in the order in which they are left out.
     const SPARE_COLUMNS: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {
         let rows = calls.rows.iter().chain([&calls.head]);

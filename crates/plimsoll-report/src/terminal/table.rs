@@ -1,4 +1,4 @@
-//! Columns that line up, within the terminal's width.
+//! Renders tables with aligned columns, within the terminal's width.
 
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
@@ -9,14 +9,13 @@ use crate::table::Table;
 pub(super) const COLUMN_GAP: usize = 2;
 
 impl Table {
-    /// Draws no lines: a head, rows, two spaces between columns. Text may be broken over several lines; a number so
-    /// broken is no number.
+    /// Renders without lines: a header, rows, and two spaces between columns. Text may be wrapped, numbers are not.
     pub(crate) fn on_terminal(&self, width: usize) -> String {
         self.drawn(width, |table, column| !table.is_text(column))
     }
 
-    /// Breaks no cell of any column, however narrow the terminal is: for names that people
-    /// search for and programs read.
+    /// Renders without wrapping any cell, however narrow the terminal is: for names that people search for and
+    /// programs read.
     pub(crate) fn unbroken(&self, width: usize) -> String {
         self.drawn(width, |_, _| true)
     }
@@ -47,11 +46,11 @@ impl Table {
     }
 }
 
-/// `text` in lines of at most `width` columns, broken at spaces, but not between a number
-/// and its unit. A longer word has a line of its own.
+/// Wraps `text` to lines of at most `width` columns at spaces, but not between a number and its unit. A longer word
+/// has a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
-    // What stays together has a space between that nothing is broken at.
+    // Replaces spaces at which no line may be broken.
     const NO_BREAK_SPACE: char = '\u{a0}';
     let mut glued = String::with_capacity(text.len());
     for (i, word) in text.split(' ').enumerate() {

@@ -1,4 +1,4 @@
-//! The times of a run, and what stands below them.
+//! Renders the times of a run, with notes.
 
 use std::fmt::Write as _;
 
@@ -10,16 +10,16 @@ use crate::measures::{STREAMS_NOTE, table};
 use crate::table::Table;
 use crate::times::{above, dash, of_calls};
 
-/// The times that were measured, side by side: a column each, a row a percentile.
+/// Writes the measured times: a column for each, a row for each percentile.
 pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
     let known = of_calls(run);
     let Some((_, first)) = known.first() else {
         return;
     };
     let calls = first.count;
-    // All but the count, for which there are other rows.
+    // All rows except the count, which is shown elsewhere.
     let all = table("", known).columns(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-    // Columns that don't fit beside the others go below them.
+    // Columns that don't fit are placed below the others.
     let widest = |cells: &[String]| cells.iter().map(|c| c.chars().count()).max().unwrap_or(0);
     let first = widest(&all.head);
     let mut beside: Vec<Vec<String>> = Vec::new();

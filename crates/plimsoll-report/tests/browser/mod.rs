@@ -1,6 +1,6 @@
-//! A browser to open pages in, steered over its DevTools protocol.
+//! A browser for opening pages, controlled through its DevTools protocol.
 //!
-//! Everything it complains of, and everything it asks for besides the page itself, is kept.
+//! All of its complaints, and all requests besides the page itself, are recorded.
 
 #![allow(
     dead_code,
@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
-/// How a page is looked at.
+/// The viewport of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
     pub(crate) name: &'static str,
@@ -27,15 +27,15 @@ pub(crate) struct Look {
     pub(crate) print: bool,
 }
 
-/// What came of opening a page.
+/// The result of opening a page.
 #[derive(Debug)]
 pub(crate) struct Seen {
-    /// Console messages, exceptions, and requests to anywhere.
+    /// Console messages, exceptions, and external requests.
     pub(crate) problems: Vec<String>,
-    /// Of the document, in CSS pixels.
+    /// Width of the document, in CSS pixels.
     pub(crate) content_width: u64,
     pub(crate) content_height: u64,
-    /// PNG, the whole page.
+    /// A screenshot of the whole page (PNG).
     pub(crate) picture: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl Browser {
                 break url.to_owned();
             }
         };
-        // What it says later must not fill the pipe.
+        // Later output must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         let address = url
             .strip_prefix("ws://")
@@ -118,12 +118,12 @@ impl Browser {
         browser
     }
 
-    /// Opens the file `page` and looks at it.
+    /// Opens the file `page` and inspects it.
     pub(crate) fn open(&mut self, page: &Path, look: Look) -> Seen {
         self.open_at(&format!("file://{}", page.display()), look)
     }
 
-    /// Opens the page at `url` and looks at it.
+    /// Opens the page at `url` and inspects it.
     pub(crate) fn open_at(&mut self, url: &str, look: Look) -> Seen {
         self.ask(
             "Emulation.setDeviceMetricsOverride",
@@ -167,7 +167,7 @@ impl Browser {
         }
     }
 
-    /// Evaluates an expression that leads to another page, and waits until that is there.
+    /// Evaluates an expression that navigates to another page, and waits until that is loaded.
     pub(crate) fn follow(&mut self, expression: &str) {
         self.problems.clear();
         self.loaded = false;
@@ -175,7 +175,7 @@ impl Browser {
         self.wait_for_page();
     }
 
-    /// What an expression says on the page.
+    /// Evaluates an expression on the page as text.
     pub(crate) fn text(&mut self, expression: &str) -> String {
         let answer = self.ask("Runtime.evaluate", json!({ "expression": expression }));
         let value = answer["result"]["value"].as_str();
@@ -191,7 +191,7 @@ impl Browser {
         }
     }
 
-    /// The number that an expression has on the page.
+    /// Evaluates an expression on the page as a number.
     pub(crate) fn number(&mut self, expression: &str) -> f64 {
         let answer = self.ask("Runtime.evaluate", json!({ "expression": expression }));
         answer["result"]["value"]
@@ -245,7 +245,7 @@ impl Browser {
             }
             Some("Network.requestWillBeSent") => {
                 let url = given["request"]["url"].as_str().unwrap_or_default();
-                // The empty icon is in the page itself.
+                // The empty icon is part of the page itself.
                 if !url.starts_with("data:") {
                     self.problems.push(format!("asked for {url}"));
                 }

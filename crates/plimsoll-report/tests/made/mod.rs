@@ -1,4 +1,4 @@
-//! Runs made up for tests.
+//! Synthetic runs for tests.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
 use plimsoll_model::run::{Ending, IntervalRecord, Run, RunHeader, RunWriter, Source};
 
-/// A run of three seconds at 500/s, of which one call a second fails, and its directory.
+/// Returns a run of three seconds at 500/s, of which one call a second fails, and its directory.
 pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
     run_with(name, Outcome::Reset, 0)
 }
 
-/// The same, but that one call a second ends with `outcome`, and so many more are not started.
+/// The same, but one call a second ends with `outcome`, and `not_started` calls are never sent.
 pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempfile::TempDir, Run) {
     let dir = tempfile::tempdir().expect("a directory");
     let header = RunHeader {

@@ -1,4 +1,4 @@
-//! A search and a ladder made up for tests.
+//! A synthetic search and ladder for tests.
 
 #![allow(
     dead_code,
@@ -26,7 +26,7 @@ fn conditions() -> Option<Conditions> {
     })
 }
 
-/// Before its first trial.
+/// Returns a search before its first trial.
 pub(crate) fn begun() -> SearchRecord {
     SearchRecord {
         schema_version: SCHEMA_VERSION,
@@ -47,7 +47,7 @@ pub(crate) fn begun() -> SearchRecord {
     }
 }
 
-/// A whole one, of a target that carries 1,987 calls a second.
+/// Returns a complete search of a target with a capacity of 1,987 calls a second.
 pub(crate) fn search() -> SearchRecord {
     let mut record = begun();
     loop {
@@ -84,7 +84,7 @@ pub(crate) fn search() -> SearchRecord {
     }
 }
 
-/// Four rungs, of which the third adds nothing.
+/// Returns four rungs, of which the third adds nothing.
 pub(crate) fn ladder() -> LadderRecord {
     let rung = |name: &str, added: f64, step: u32| Rung {
         name: name.to_owned(),
@@ -124,7 +124,7 @@ pub(crate) fn ladder() -> LadderRecord {
     }
 }
 
-/// Three rungs that took turns.
+/// Returns three rungs that were measured in batches.
 pub(crate) fn turns() -> LadderRecord {
     let mut record = ladder();
     record.rungs.truncate(3);
@@ -165,7 +165,7 @@ pub(crate) fn turns() -> LadderRecord {
     record
 }
 
-/// Two links, one of them with an objective that it missed.
+/// Returns two configurations, one of which missed an objective.
 pub(crate) fn sweep() -> LadderRecord {
     let volume = Volume {
         elapsed_s: 2.0,

@@ -1,4 +1,4 @@
-//! Runs made up for tests: written by the real writer from calls with known times.
+//! Synthetic runs for tests, written by the real writer from calls with known times.
 
 #![allow(
     dead_code,
@@ -19,11 +19,11 @@ use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
-/// What a made-up run is made of.
+/// The parameters of a synthetic run.
 pub(crate) struct Fixture {
     name: String,
     header: RunHeader,
-    /// Measured seconds, and calls in each.
+    /// Measured seconds; the next: calls in each.
     seconds: u64,
     calls: u64,
     /// The generator's own lateness.
@@ -35,13 +35,13 @@ pub(crate) struct Fixture {
     of: Of,
 }
 
-/// What a made-up run's calls are.
+/// The kind of a synthetic run's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Of {
     Calls,
     /// Streams of five messages.
     Streams,
-    /// Queries of ten tokens, four a session.
+    /// Queries of ten tokens, four in each session.
     Queries,
 }
 
@@ -104,7 +104,7 @@ impl Fixture {
         }
     }
 
-    /// The same for so many seconds.
+    /// Sets the measured seconds.
     pub(crate) fn lasting(mut self, seconds: u64) -> Fixture {
         self.seconds = seconds;
         self.header.planned_stages[1].duration_us = Some(seconds * 1_000_000);
@@ -177,7 +177,7 @@ impl Fixture {
         }
     }
 
-    /// Its generator sent more than a tenth of the load's length late.
+    /// Returns a run whose generator sent more than a tenth of the load's length late.
     pub(crate) fn invalid(name: &str) -> Fixture {
         Fixture {
             pacing_ns: 500 * MS,
@@ -185,7 +185,7 @@ impl Fixture {
         }
     }
 
-    /// Its generator was late, by less than a call takes.
+    /// Returns a run whose generator was late by less than a call takes.
     pub(crate) fn late(name: &str) -> Fixture {
         Fixture {
             pacing_ns: 3 * MS,
@@ -222,13 +222,13 @@ impl Fixture {
         }
     }
 
-    /// Service times multiplied.
+    /// Multiplies service times.
     pub(crate) fn slower(mut self, by: f64) -> Fixture {
         self.slower = by;
         self
     }
 
-    /// Call `i` of a second: most take 5.1–5.6 ms, one in a hundred up to 20 ms more.
+    /// Returns the time of call `i` of a second: most take 5.1–5.6 ms, one in a hundred up to 20 ms more.
     fn service_ns(&self, i: u64) -> u64 {
         let spread = i * 7_919 % 1_000;
         let tail = if i % 100 == 99 { i % 7 * 3 * MS } else { 0 };
@@ -301,8 +301,7 @@ impl Fixture {
         recorder.stage(stage).due += self.in_flight;
     }
 
-    /// What is measured of a call besides; every hundredth query loses a token, and gets
-    /// another twice.
+    /// Records additional measures of a call; every hundredth query loses a token, and gets another twice.
     fn measures(&self, recorder: &mut Recorder, stage: u8, i: u64, took: u64) {
         match self.of {
             Of::Calls => {}
@@ -337,7 +336,7 @@ impl Fixture {
         }
     }
 
-    /// Write the run to `dir` with a warm-up of one second, where one is planned.
+    /// Writes the run to `dir` with a warm-up of one second, where one is planned.
     pub(crate) fn write(&self, dir: &Path, ending: Ending) -> Run {
         const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
         const GOODPUT: &str = "[call.session]\nqueries = 4\ngoodput = { first_token = \"2ms\" }\n";
@@ -392,7 +391,7 @@ impl Fixture {
                 start_offset: Duration::from_secs(index),
                 length: Duration::from_secs(1),
                 stages: taken.recorded().map(|(i, s)| (i, s.clone())).collect(),
-                // Each second leaves its own calls in flight.
+                // Each second has its own number of calls in flight.
                 in_flight: self.in_flight * (index + 1),
                 connections_open: u64::from(connections),
                 busiest_worker_ratio: 0.12,
@@ -407,7 +406,7 @@ impl Fixture {
     }
 }
 
-/// The fixture as a finished run that says it is in `runs/NAME`.
+/// Returns the fixture as a finished run whose directory is shown as `runs/NAME`.
 pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
     let parent = tempfile::tempdir().unwrap();
     let written = fixture.write(&parent.path().join("run"), ending);
@@ -417,7 +416,7 @@ pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
     run
 }
 
-/// The fixture as a finished run that is kept in `dir`.
+/// Returns the fixture as a finished run in `dir`.
 pub(crate) fn finished_in(dir: &Path, fixture: Fixture, ending: Ending) -> Run {
     fixture.write(dir, ending)
 }

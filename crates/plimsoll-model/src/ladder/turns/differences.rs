@@ -1,4 +1,4 @@
-//! What turns show that one rung adds to another, with its interval: of one metric, at one level.
+//! Computes the difference of two rungs with its interval, for one metric at one level.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
@@ -11,18 +11,18 @@ use crate::statistics::paired::{Paired, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
-/// The signed-rank interval of more pairs takes long. Fewer, each the median of a few neighbours, would
-/// make a wider one: what disturbs single turns has long tails.
+/// Maximum number of pairs: the signed-rank interval of more takes long. Much fewer, each the median of several
+/// neighbours, would widen it, because disturbances of single batches have long tails.
 const MAX_PAIRS: usize = 1_000;
 
-/// Fewer blocks would make intervals that hold together far wider by themselves.
+/// Minimum number of blocks; with fewer, simultaneous intervals are far wider.
 const FEWEST_BLOCKS: usize = 20;
 
-/// What neighbouring pairs have in common is estimated over one lag for so many pairs. With one for twelve,
-/// simulated rungs that fare differently for tens of rounds were more often claimed to differ.
+/// Pairs for each lag of the estimated autocorrelation. With twelve, simulated equal rungs with disturbances of tens
+/// of rounds were reported as different more often.
 const PAIRS_A_LAG: usize = 16;
 
-/// Resamples of a bootstrap: the tails of intervals that hold together are thin.
+/// Resamples of a bootstrap: simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
 pub(super) fn p50(
@@ -44,20 +44,20 @@ fn by_sitting(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec<V
         .collect()
 }
 
-/// The differences of typical turns.
+/// Estimates the difference of typical batches.
 fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
     let found = dependent(&differences.concat(), alpha)?;
     let most = MAX_PAIRS / differences.len().max(1);
     let value = |sitting: &Vec<f64>| Some(paired(&thinned(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
-        // Nobody asks for them.
+        // Not needed for so few replicates.
         ..FEWEST_SITTINGS => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
     over(found, differences.len(), &values, alpha)
 }
 
-/// At most so many values: of more, the medians of neighbours.
+/// Reduces `values` to at most `most`, the medians of neighbours.
 fn thinned(values: &[f64], most: usize) -> Vec<f64> {
     let block = values.len().div_ceil(most.max(1)).max(1);
     let blocks = values.chunks_exact(block);
@@ -66,7 +66,7 @@ fn thinned(values: &[f64], most: usize) -> Vec<f64> {
         .collect()
 }
 
-/// The interval of differences that may be alike when they are near each other.
+/// Estimates the interval of differences that may be autocorrelated.
 fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
     let medians = thinned(differences, MAX_PAIRS);
     let found = paired(&medians, alpha)?;
@@ -91,14 +91,14 @@ pub(super) fn cpu(
     });
     let typical = typical(&differences, alpha)?;
     let average = average(&differences, alpha)?;
-    // Bursts of work that few turns have, such as a garbage collector's, are a cost that ranks leave out.
+    // Bursts of work in few batches, such as garbage collection, are a cost that rank statistics miss.
     let bursts = typical.shift < average.low || typical.shift > average.high;
     let found = if bursts { average } else { typical };
-    // Turns that agree to the nanosecond are of a clock that is too coarse for them.
+    // Batches that agree to the nanosecond show that the clock is too coarse.
     (found.low < found.high).then_some(found)
 }
 
-/// The mean of differences, with the interval of the means of blocks (Law, *Simulation Modeling and
+/// Estimates the mean of differences, with an interval from the means of blocks (Law, *Simulation Modeling and
 /// Analysis*, 9.5.3). `None`: too few for blocks.
 fn average(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
     let all = differences.concat();
@@ -113,7 +113,7 @@ fn average(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
     over(found, differences.len(), &of_sittings, alpha)
 }
 
-/// All calls of a rung, the longest first, each with the block of rounds that it is of.
+/// All calls of a rung, the longest first, each with its block of rounds.
 struct Pooled {
     longest: Vec<(u64, usize)>,
     calls_by_block: Vec<u64>,
@@ -136,13 +136,13 @@ impl Pooled {
         }
     }
 
-    /// The p99 of a resample that has each block so often, in µs.
+    /// Returns the p99 in µs of a resample that contains each block this many times.
     fn p99(&self, times: &[u64]) -> f64 {
         let mut calls = 0;
         for (of_block, n) in self.calls_by_block.iter().zip(times) {
             calls += of_block * n;
         }
-        // Nearest rank: so many calls are longer.
+        // Nearest rank: the number of longer calls.
         let mut longer = calls - (calls * 99).div_ceil(100);
         for (ns, block) in &self.longest {
             match longer.checked_sub(times[*block]) {
@@ -173,7 +173,7 @@ pub(super) fn p99(
     let (upper, lower) = (Pooled::of(upper, &divided), Pooled::of(lower, &divided));
     let blocks = divided.len();
     let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
-    // With fewer blocks a resample is hardly another sample.
+    // Resamples of fewer blocks hardly differ.
     if blocks < FEWEST_BLOCKS || !supported(&upper) || !supported(&lower) {
         return None;
     }
@@ -195,7 +195,7 @@ pub(super) fn p99(
         low: resampled[beyond].min(shift),
         high: resampled[BOOTSTRAP_RESAMPLES - 1 - beyond].max(shift),
     };
-    // One sitting alone has too few calls for its own: the jackknife has that of all but one (Efron and
+    // A single replicate has too few calls for a p99 of its own, so the jackknife uses all but one (Efron and
     // Tibshirani, *An Introduction to the Bootstrap*, 11.5).
     let sittings = rounds.len();
     let mut first = 0;

@@ -1,24 +1,23 @@
-//! How far a difference is that of two variants, and not only of the processes that were measured.
+//! Separates differences of variants from differences of the particular processes that were measured.
 //!
-//! Two processes of one program differ for as long as they live: each has physical pages, a heap and a
-//! placement of its own. However many turns they take, their difference is known better and better, and is
-//! theirs. So the servers of a ladder are started afresh several times, and each of these *sittings* has one
-//! value of a difference. The values' spread holds all that differs between sittings, so an interval of their
-//! location is one for whichever processes serve: Wilcoxon's, by which equal rungs differ no more often than
-//! alpha however the values are distributed, and Student's where they are too few for that. Few values can be
-//! alike by chance; turns show better than they do how well a difference is known at least. Hence the wider of
-//! both intervals is stated: it misses the truth no more often than the sittings' own, whatever part of the
-//! spread is the processes'.
+//! Two processes of one program differ for as long as they live: each has physical pages, a heap and a placement of
+//! its own. More batches only measure that particular difference more precisely. So the servers of a ladder are
+//! restarted several times, and each of these *replicates* gives one value of a difference. The spread of the values
+//! contains everything that differs between replicates, so an interval of their location holds for any processes:
+//! Wilcoxon's, by which equal rungs differ no more often than alpha whatever the distribution, and Student's where
+//! there are too few values for that. A few values can be alike by chance, while the batches give a lower bound of the
+//! uncertainty. Hence the wider of both intervals is reported: it misses the truth no more often than the interval of
+//! replicates alone, whatever the processes' share of the variance.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::statistics::paired::{Paired, paired};
 
-/// Fewer say too little of what processes differ by: their intervals would be several times wider.
+/// Minimum number of replicates: with fewer, the intervals would be several times wider.
 pub const FEWEST_SITTINGS: usize = 5;
 
-/// The interval of a difference, `found` in the turns of all sittings, with that of its values in each of
-/// them. `None`: it is not known of enough of them.
+/// Widens `found`, the interval from the batches of all replicates, to that of the values of each replicate. `None`:
+/// too few replicates have a value.
 pub(super) fn over(found: Paired, sittings: usize, values: &[f64], alpha: f64) -> Option<Paired> {
     if sittings < FEWEST_SITTINGS {
         return Some(found);
@@ -34,7 +33,7 @@ pub(super) fn over(found: Paired, sittings: usize, values: &[f64], alpha: f64) -
     })
 }
 
-/// The mean of independent values, with Student's interval. `None`: fewer than two.
+/// Returns the mean of independent values with Student's interval. `None`: fewer than two.
 pub(super) fn students(values: &[f64], alpha: f64) -> Option<Paired> {
     let (n, shift) = (values.len() as f64, mean(values));
     let squares: f64 = values.iter().map(|value| (value - shift).powi(2)).sum();

@@ -5,17 +5,17 @@ use crate::ladder::ALPHA;
 use crate::schedule::turns::order;
 use crate::{outcome::Outcome, time::Time};
 
-/// Rungs that add so much each, on a machine with noise, drift, and bursts in which another
-/// process or the host takes the processor away for some rounds.
+/// Rungs that add these costs each, on a machine with noise, drift, and bursts in which another process or the
+/// hypervisor takes the CPU away for some rounds.
 struct Machine<'a> {
     adds_us: &'a [f64],
     rounds: u64,
     calls: u32,
-    /// How much worse one rung fares than the others for some ten rounds, µs.
+    /// Additional cost of one rung for about ten rounds, µs.
     luck_us: f64,
-    /// In which the rounds are taken.
+    /// Number of replicates that the rounds are divided into.
     sittings: u64,
-    /// How far processes of one program are apart, in time and in CPU at either end: a deviation, µs a call.
+    /// Standard deviation of processes of the same program, in time and in CPU time of either end, µs a call.
     process_us: f64,
 }
 
@@ -29,7 +29,7 @@ const EQUAL: Machine<'_> = Machine {
     process_us: 0.0,
 };
 
-/// What processes take more than others of their kind.
+/// Deviation of a process from others of the same program.
 #[derive(Clone, Copy, Default)]
 struct Process {
     time_us: f64,
@@ -142,7 +142,7 @@ impl Machine<'_> {
     }
 }
 
-/// Box and Muller.
+/// Box–Muller transform.
 fn normal(uniform: &mut impl FnMut() -> f64) -> f64 {
     (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos()
 }
@@ -162,7 +162,7 @@ fn fresh() -> u64 {
     seed
 }
 
-/// Equal rungs are distinguished in as few ladders as is promised. `LADDERS`: of so many.
+/// Equal rungs are distinguished in at most the promised share of `LADDERS` ladders.
 fn claims_little(machine: &Machine<'_>) {
     let given = std::env::var("LADDERS").ok();
     let ladders: u64 = given.map_or(100, |text| text.parse().unwrap());
@@ -174,7 +174,7 @@ fn claims_little(machine: &Machine<'_>) {
         })
         .count();
     println!("claimed in {claimed} of {ladders}");
-    // 5 of 100 are what is promised; more than 18 come about by chance once in two million times.
+    // The promise is 5 of 100; more than 18 happen by chance once in two million times.
     let promised = ladders as f64 * 0.05;
     let most = promised + 6.0 * (promised * 0.95).sqrt();
     assert!(claimed as f64 <= most, "{claimed} of {ladders}");
@@ -199,7 +199,7 @@ fn equal_rungs_with_drift_rarely_differ() {
     });
 }
 
-/// As of a ladder of 5 s.
+/// Like a ladder of 5 s.
 const SITTINGS: Machine<'_> = Machine {
     rounds: 250,
     calls: 20,
@@ -220,7 +220,7 @@ fn equal_rungs_rarely_differ_across_processes() {
     });
 }
 
-/// Far more than turns resolve: one sitting would claim it in every ladder.
+/// The deviation is far larger than what batches resolve: a single replicate would report it in every ladder.
 #[test]
 fn large_process_variation_shows_no_difference() {
     let much = Machine {
@@ -269,7 +269,7 @@ fn names_of_first_format_version_are_read() {
     assert_eq!(serde_json::to_string(&read).unwrap(), text);
 }
 
-/// A sitting that was interrupted has a difference that is known worse than the others'.
+/// An interrupted replicate would give a less precise difference than the others.
 #[test]
 fn incomplete_replicate_is_excluded() {
     let mut rungs = SITTINGS.measured(1);
@@ -287,7 +287,7 @@ fn incomplete_replicate_is_excluded() {
     assert_eq!((record.sittings, record.rounds), (11, 270));
 }
 
-/// As of a ladder of 20 s.
+/// Like a ladder of 20 s.
 const LONG: Machine<'_> = Machine {
     rounds: 1_000,
     sittings: 20,
@@ -351,7 +351,7 @@ fn small_difference_shows_on_noisy_machine() {
         let cpu = record.difference(1, 0, Metric::ClientCpu).unwrap();
         assert!(cpu.low < 3.5 && cpu.high > 2.0, "{cpu:?}");
     }
-    // 95 % are what is promised; fewer than 29 come about by chance once in two million times.
+    // The promise is 95 %; fewer than 29 happen by chance once in two million times.
     assert!(
         found >= 29 && held >= 29,
         "found {found}, held {held}, of 40"
@@ -369,7 +369,7 @@ fn slow_tail_shows_only_in_p99() {
             ..EQUAL
         };
         let mut rungs = machine.measured(seed.wrapping_add(n));
-        // Of every round one call in eighteen.
+        // One call in eighteen of every round.
         for round in &mut rungs[1].rounds {
             round[4] += 9_000_000;
         }
@@ -421,7 +421,7 @@ fn failed_and_warmup_calls_are_excluded() {
     assert_eq!(measured.median_us(1), Some(6.0));
 }
 
-/// Two rungs of one turn of one call a round, in turn, with what their clocks read at its beginning.
+/// Two rungs with one batch of one call a round, alternately, with their clock readings at its start.
 fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
     let rung = |server_ns: [u64; 4]| {
         let turns = Turns {
@@ -453,8 +453,8 @@ fn server_us(measured: &Measured) -> Vec<Option<f64>> {
 }
 
 #[test]
-fn shared_server_cpu_follows_turns() {
-    // 20 µs a turn of the first, 30 of the second.
+fn shared_server_cpu_is_split_by_batch() {
+    // 20 µs for a batch of the first rung, 30 µs for one of the second.
     let shared = || {
         two([
             [1_000, 51_000, 101_000, 151_000],
@@ -482,12 +482,12 @@ fn shared_server_cpu_follows_turns() {
     assert_eq!(rungs[0].server_cpu_us_per_call(), Some(20.0));
     assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
 
-    // What else the servers do is not known.
+    // Other work of the servers may be included.
     let mut rungs = shared();
     Measured::end(&mut rungs, &[]);
     assert_eq!(rungs[0].server_cpu_us_per_call(), None);
 
-    // Process 8 works for both: whose turn it was can't be read.
+    // Process 8 serves both rungs, so its CPU time can't be attributed.
     let mut rungs = shared();
     Measured::end(&mut rungs, &[&[7, 8], &[8]]);
     assert_eq!(rungs[0].server_cpu_us_per_call(), None);
@@ -497,7 +497,7 @@ fn shared_server_cpu_follows_turns() {
 #[test]
 fn bursty_cpu_cost_counts_in_difference() {
     let mut rungs = EQUAL.measured(fresh());
-    // One turn in ten collects garbage.
+    // One batch in ten collects garbage.
     for used in rungs[1].used.iter_mut().step_by(10).flatten() {
         used.client_ns += 2_000_000;
     }

@@ -1,4 +1,4 @@
-//! What the intervals of a run show of the generator and its machine.
+//! Accumulates what a run's intervals show about the generator and its machine.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -10,32 +10,32 @@ use crate::run::header::RunHeader;
 use crate::run::interval::IntervalRecord;
 use crate::run::machine::{Cause, MachineUse};
 
-/// What the intervals showed of the generator and its machine.
+/// Statistics of the generator and its machine over the intervals of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// Intervals in which calls ran that count.
+    /// Intervals with calls that are not warm-up.
     pub intervals: u64,
-    /// Those before the last one in which a worker was above [`BUSY_RATIO`].
+    /// Intervals, the last one excepted, in which a worker was above [`BUSY_RATIO`].
     busy_intervals: u64,
     /// The largest share of a core that a worker used (0–1).
     pub busiest_ratio: f64,
-    /// Intervals at least a quarter longer than asked.
+    /// Intervals at least a quarter longer than planned.
     pub stalled_intervals: u64,
-    /// The length of the longest interval; asked for is [`INTERVAL_LENGTH`].
+    /// The length of the longest interval; the plan is [`INTERVAL_LENGTH`].
     pub longest_interval: Duration,
-    /// The machine in all intervals together.
+    /// Totals of the machine over all intervals.
     pub machine: MachineUse,
-    /// The length of those intervals whose machine is known, together; zero: there are none.
+    /// Total length of the intervals with data about the machine; zero: there are none.
     pub watched: Duration,
-    /// Intervals in which no call succeeded, and connections failed.
+    /// Intervals in which no call succeeded and connections failed.
     pub gone_intervals: u64,
-    /// How late arrivals were noticed, without the intervals in which the target was gone, went or came back.
+    /// How late arrivals were noticed, except in intervals in which the target disappeared, was gone or came back.
     pacing: Times,
-    /// The same of the last interval, in which the target may have gone.
+    /// The last interval's data, held back because the target may have disappeared in it.
     last: Option<Last>,
 }
 
-/// What counts of an interval unless the next one finds the target gone.
+/// Data of an interval that counts unless the next interval shows that the target is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Last {
     pacing: Times,
@@ -43,7 +43,7 @@ struct Last {
 }
 
 impl Observed {
-    /// Take in an interval, of the run of this header, in which calls ran that count.
+    /// Adds an interval with calls that are not warm-up, of the run with this header.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.intervals += 1;
         self.longest_interval = self.longest_interval.max(interval.length);
@@ -66,7 +66,7 @@ impl Observed {
         for record in records {
             now.pacing.merge(&record.pacing);
         }
-        // The last interval is often a few milliseconds, and a share of that means nothing.
+        // The last interval often has a few milliseconds, too short for a meaningful share.
         if interval.length >= INTERVAL_LENGTH / 2 {
             self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
             now.is_busy = interval.busiest_worker_ratio >= BUSY_RATIO;
@@ -83,12 +83,12 @@ impl Observed {
         }
     }
 
-    /// Intervals in which a worker was above [`BUSY_RATIO`] while the target was there.
+    /// Returns the intervals in which a worker was above [`BUSY_RATIO`] while the target was up.
     pub fn busy_intervals(&self) -> u64 {
         self.busy_intervals + u64::from(self.last.as_ref().is_some_and(|last| last.is_busy))
     }
 
-    /// How late arrivals were noticed while the target was there; `record`: of the whole run.
+    /// Returns how late arrivals were noticed while the target was up. `record`: the whole run's.
     pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, Times> {
         if self.gone_intervals == 0 {
             return Cow::Borrowed(&record.pacing);
@@ -100,7 +100,7 @@ impl Observed {
         Cow::Owned(pacing)
     }
 
-    /// Why the load was late, as the end of a sentence; empty where that is not known.
+    /// Returns why the load was late, as the end of a sentence; empty where that is not known.
     pub(super) fn cause(&self) -> String {
         if self.watched.is_zero() {
             return String::new();
@@ -113,7 +113,8 @@ impl Observed {
     }
 }
 
-/// Whether nobody answered: no call succeeded, and connections failed. No time that is shown is of such an interval.
+/// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times to
+/// show.
 fn is_gone(records: &[&StageRecord]) -> bool {
     let is_link = |outcome: crate::Outcome| outcome.blame() == Some(Blame::Link);
     let failed = |record: &&StageRecord| {

@@ -1,4 +1,4 @@
-//! What calls of an open loop waited for before they could be sent.
+//! Describes what calls of an open loop waited for before they could be sent.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use crate::record::StageRecord;
 use crate::run::header::RunHeader;
 use crate::statistics::quantile::quantile;
 
-/// What calls waited for before they could be sent. `None` where so few waited, or for so
-/// short a time, that the percentiles up to p99 hardly show it.
+/// Describes the waits for connections or streams. `None` where so few calls waited, or so briefly, that the
+/// percentiles up to p99 hardly show it.
 pub(super) fn waited(
     record: &StageRecord,
     header: &RunHeader,
@@ -42,26 +42,27 @@ pub(super) fn waited(
     ))
 }
 
-/// The connections of this client's that its calls waited for, and how many it needs at least.
+/// A client whose calls waited because it has too few connections, and the number that it needs at least.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConnectionsNeeded {
-    /// The plan's.
+    /// The plan's connections.
     pub connections: u32,
-    /// As many as are busy at once, by Little's law, at the plan's highest rate and the service time's p99.
+    /// Connections in use at once, by Little's law, at the plan's highest rate and the p99 of service times.
     pub needed: u64,
     service_p99_ns: u64,
 }
 
 impl ConnectionsNeeded {
-    /// Calls keep connections that carry one at a time busy for more than this share of the time (0–1) where they wait
-    /// for each other; where they keep them less busy, a target that stood still is the cause.
+    /// Connections that carry one call at a time are busy for more than this share of the time (0–1) if calls wait for
+    /// each other; if they are less busy, a stall of the target is the cause.
     const BUSY_SHARE: f64 = 0.5;
 
-    /// A target with a queue of its own takes longer the more calls it has. One whose median service time is within this
-    /// factor of its shortest has none, so it may have taken more calls.
+    /// A target that queues calls takes longer the more calls it has. If its median service time is within this factor
+    /// of the shortest, it does not queue and could have taken more calls.
     const QUEUE_FACTOR: f64 = 1.25;
 
-    /// `None` where connections carry several calls at once, or there were enough, or that is not known.
+    /// Returns what is needed; `None` where connections carry several calls at once, there were enough, or that is not
+    /// known.
     pub fn of(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
         let connections = header.connections?;
         if !header.is_open() || header.calls_at_once != Some(1) || record.waited_for_stream == 0 {
@@ -73,7 +74,7 @@ impl ConnectionsNeeded {
         let service = record.service.histogram()?;
         let service_p99_ns = quantile(service, 0.99)?;
         let median = service.value_at_quantile(0.5) as f64;
-        // One connection leaves a target no second call to put in a queue.
+        // With a single connection a target never gets a second call to queue.
         let is_unqueued = connections == 1 || median <= Self::QUEUE_FACTOR * service.min() as f64;
         let busy = |ns: f64| rate_per_s * ns / 1e9;
         let needed = busy(service_p99_ns as f64).ceil() as u64;

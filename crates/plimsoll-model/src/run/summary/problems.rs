@@ -1,19 +1,19 @@
-//! What a reader of a run's figures must know of them.
+//! Collects the problems that a reader of a run's figures must know.
 
 use super::Totals;
 use crate::record::StageRecord;
 use crate::run::health::{HealthProblem, health};
 use crate::run::{DeliverySummary, RunHeader, Source};
 
-/// The problems of the run, and what else is worth knowing, apart from its counts. `measured`: its stages without the
-/// warm-up.
+/// Returns the problems and other notable facts of a run, except those of its counts. `measured`: its stages without
+/// the warm-up.
 pub(super) fn problems(
     header: &RunHeader,
     totals: &Totals,
     measured: &StageRecord,
     delivery: Option<&DeliverySummary>,
 ) -> Vec<HealthProblem> {
-    // Connections that warm-up could not make are missing in what follows it.
+    // Connections that the warm-up failed to make are missing in the stages after it.
     let mut judged = measured.clone();
     for (stage, t) in &totals.stages {
         if header.is_warmup(*stage) {
@@ -30,7 +30,7 @@ pub(super) fn problems(
     }
     let silent = |stage| header.is_silent(stage) && !header.is_warmup(stage);
     if !totals.memory.is_empty() && (0..=u8::MAX).any(silent) {
-        // What is measured is the silence; the calls only show who is still there.
+        // The measurement is of idle connections; calls only show whether the peer is still there.
         problems
             .iter_mut()
             .for_each(HealthProblem::leaves_memory_alone);
@@ -38,9 +38,9 @@ pub(super) fn problems(
     let wanted = u64::from(header.connections.unwrap_or(0));
     let every = totals.stages.values();
     let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
-    // A run of less than an interval has closed all when its connections are counted.
+    // A run shorter than an interval has closed all its connections when they are counted.
     let kept = is_measured && !header.cold && open > 0;
-    // As many as are wanted came up, though not at once, where the target closes them, too.
+    // The planned number was made, though never at once, if the target closes connections as well.
     let made: u64 = totals
         .stages()
         .map(|r| r.connections_full + r.connections_resumed)

@@ -9,19 +9,19 @@ use crate::template::TraceId;
 /// One of the slowest calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlowCallSummary {
-    /// Time from when it was due to its end.
+    /// Time from when the call was due to its end, µs.
     pub response_us: f64,
-    /// Time from its actual send to its end.
+    /// Time from the actual send to the end, µs.
     pub service_us: f64,
-    /// Time from the beginning of the run to when it was due.
+    /// Time from the start of the run to when the call was due, µs.
     pub due_us: f64,
     /// The outcome.
     pub code: &'static str,
-    /// The worker's number over all processes and shards.
+    /// The worker's number, unique over all processes and shards.
     pub worker: u32,
-    /// The worker's number of the connection; `None`: not known.
+    /// The connection's number within its worker; `None`: not known.
     pub connection: Option<u32>,
-    /// The trace id that its request carried.
+    /// The trace id of the request.
     pub trace_id: TraceId,
 }
 

@@ -1,4 +1,4 @@
-//! A run's intervals, added up one by one.
+//! Adds up a run's intervals one by one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::run::sampling::Seconds;
 use crate::run::times::rounded;
 
 impl ResourcesSummary {
-    /// `share`: the stage's part of the interval.
+    /// Converts the resources of an interval. `share`: the stage's share of the interval.
     fn of(r: &Resources, share: f64) -> ResourcesSummary {
         ResourcesSummary {
             cpu_user_us: r.cpu_user_us as f64 * share,
@@ -28,7 +28,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// System time is known where both know it.
+    /// Adds both; the system time is known if both know it.
     fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
         let system_us = self.cpu_system_us.zip(other.cpu_system_us);
         ResourcesSummary {
@@ -41,7 +41,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// Returns what a summary has for so many calls.
+    /// Returns the figures for this many calls, rounded.
     pub(super) fn rounded(self, calls: u64) -> ResourcesSummary {
         let cpu_us = self.cpu_system_us.map(|us| self.cpu_user_us + us);
         let cpu_us = cpu_us.filter(|_| calls > 0);
@@ -62,35 +62,34 @@ fn added(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSummary>) {
         .reduce(ResourcesSummary::plus);
 }
 
-/// One stage of a run, its intervals added up.
+/// The totals of one stage.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StageTotals {
     pub(super) record: StageRecord,
-    /// Calls, of this stage or of one before, that ended in intervals that began before the
-    /// stage's planned end and after that of the stages before.
+    /// Calls, of this stage or an earlier one, that ended in intervals that started between the planned end of the
+    /// earlier stages and that of this stage.
     pub(super) ended_in_window: u64,
     /// End of the last interval in which one of its calls ended.
     pub(super) last_end: Duration,
-    /// The time to which rates refer; filled in when the run is summed up.
+    /// The time base of rates; filled in when the run is summarised.
     pub(super) window: Duration,
-    /// Time from the stage's beginning to the end of its last call, and the window at least; filled
-    /// in as that is.
+    /// Time from the stage's start to the end of its last call, at least the window; filled in together with it.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
-    /// Calls that the generator had surely not noticed at one time.
+    /// Lower bound of the calls that the generator had not noticed at the same time.
     pub(super) unnoticed: f64,
     pub(super) client: Option<ResourcesSummary>,
     pub(super) server: Option<ResourcesSummary>,
 }
 
 impl StageTotals {
-    /// The window: from the stage's beginning to its planned end, or to where the run
-    /// ended before it. Where no end was planned, an open loop's run lasts as long as its
-    /// arrivals stand for; a closed loop's window ends with its last call.
+    /// Adds the window: from the stage's start to its planned end, or to the end of the run if that is earlier.
+    /// Without a planned end, an open loop's window is the time that its arrivals cover; a closed loop's ends with its
+    /// last call.
     pub(super) fn with_window(&self, header: &RunHeader, stage: u8, run: &Totals) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
         let end = match planned_end {
-            // A pause between calls is time of the run, and not where memory is measured in it.
+            // A pause between calls counts as time of the run, except where memory is measured in it.
             Some(_) if header.is_silent(stage) && !run.memory.is_empty() => begin,
             Some(end) => end.min(run.end),
             None if header.is_open() => run.end,
@@ -107,7 +106,7 @@ impl StageTotals {
         self.record.merge(&other.record);
         self.ended_in_window += other.ended_in_window;
         self.last_end = self.last_end.max(other.last_end);
-        // Stages follow each other, and the first one's last calls end while the second goes on.
+        // Stages follow each other, and the last calls of one end during the next.
         self.lasted = self.lasted.max(self.window + other.lasted);
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
@@ -117,7 +116,7 @@ impl StageTotals {
     }
 }
 
-/// A run's intervals, added up.
+/// The totals of a run's intervals.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub(super) stages: BTreeMap<u8, StageTotals>,
@@ -131,13 +130,13 @@ pub struct Totals {
     intervals: u64,
     pub(super) observed: Observed,
     pub(super) rotations: Rotations,
-    /// What client and server used in intervals in which no call began or ended.
+    /// Resources of client and server in intervals in which no call started or ended.
     carried: (Option<Resources>, Option<Resources>),
-    /// Their resident memory before the first connection.
+    /// Resident memory of both before the first connection.
     pub(super) rss_before: [Option<u64>; 2],
 }
 
-/// What was used in two intervals; what was held is of the later one.
+/// Adds the usage of two intervals; levels are those of the later one.
 fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> {
     let (Some(before), Some(now)) = (before, now) else {
         return now.or(before);
@@ -150,7 +149,7 @@ fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> 
     })
 }
 
-/// All of the interval is the stage's, as far as workers keep time.
+/// Returns whether the whole interval belongs to the stage, within the precision of the workers' clocks.
 fn is_whole(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
     let (begin, end) = header.span(stage);
     let slack = INTERVAL_LENGTH - WHOLE_INTERVAL;
@@ -160,7 +159,7 @@ fn is_whole(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
 }
 
 impl Totals {
-    /// Add one interval of the run that `header` describes.
+    /// Adds one interval of the run that `header` describes.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.intervals += 1;
         self.end = self.end.max(interval.end_offset());
@@ -170,13 +169,14 @@ impl Totals {
             add_detail(&mut self.details, detail.code, &detail.text);
         }
         self.memory.extend(&interval.memory);
-        // An interval that straddles two stages is shared out by the calls that ended.
+        // An interval that spans two stages is divided by the calls that ended in each.
         let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
         let client = with(self.carried.0.take(), interval.client);
         let server = with(self.carried.1.take(), interval.server);
         if all == 0.0 {
-            // Calls longer than an interval: what they cost meanwhile belongs to their end.
+            // Calls are longer than an interval: resources used meanwhile are attributed to the interval in which they
+            // end.
             self.carried = (client, server);
         }
         let before = |of: Option<Resources>| of.and_then(|r| r.rss_bytes_before);
@@ -215,7 +215,7 @@ impl Totals {
         self.count_in_windows(&ends, interval);
     }
 
-    /// A pause that was reached is a stage like others, though no call begins in it.
+    /// Adds a pause that was reached as a stage of its own, though no call starts in it.
     fn add_pauses(
         &mut self,
         header: &RunHeader,
@@ -237,7 +237,7 @@ impl Totals {
         }
     }
 
-    /// What began in one stage and ends in the next is work of the next one's time.
+    /// Counts calls in the window in which they end, even if they started in an earlier stage.
     fn count_in_windows(&mut self, ends: &[Option<Duration>], interval: &IntervalRecord) {
         let is_over = |stage: u8| {
             let end = ends.get(usize::from(stage)).copied().flatten();
@@ -251,7 +251,7 @@ impl Totals {
         }
     }
 
-    /// The measured stages' records merged (warm-up left out).
+    /// Returns the merged record of the stages that are not warm-up.
     pub fn measured(&self, header: &RunHeader) -> StageRecord {
         let mut merged = StageRecord::default();
         for (stage, totals) in &self.stages {
@@ -262,12 +262,12 @@ impl Totals {
         merged
     }
 
-    /// The records of the stages, in order.
+    /// Returns the records of the stages, in order.
     pub(in crate::run) fn stages(&self) -> impl Iterator<Item = &StageRecord> {
         self.stages.values().map(|totals| &totals.record)
     }
 
-    /// How many intervals were added.
+    /// Returns the number of intervals that were added.
     pub fn intervals(&self) -> u64 {
         self.intervals
     }
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Its second `index`, in which calls of a stage ended.
+    /// Second `index`, in which calls of a stage ended.
     fn second(index: u64, stage: Option<u8>) -> IntervalRecord {
         let mut record = StageRecord {
             due: 50,
@@ -347,7 +347,7 @@ mod tests {
         let ended = summary(&header, &intervals[..2]);
         assert_eq!(ended.total.elapsed_us, Some(2_000_000));
         assert_eq!(ended.stages.len(), 2);
-        // What connections hold at rest is measured in the pause: it is no time in which calls were wanted.
+        // Idle memory is measured in the pause, so it isn't time in which calls were planned.
         intervals[0].memory.push(MemoryReading {
             moment: Moment::Before,
             connections: 0,

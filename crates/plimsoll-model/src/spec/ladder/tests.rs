@@ -61,7 +61,7 @@ fn explicitly_listed_rungs_are_expanded() {
     );
     assert_eq!(found[2].network, Network::Namespaces);
     assert_eq!(found[2].secured, Secured::Mutual);
-    // With another axis each is measured at all of its values.
+    // With another axis, each listed rung is measured at all of its values.
     let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
     let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
     assert_eq!(found.len(), 4);

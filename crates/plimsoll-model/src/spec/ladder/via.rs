@@ -1,4 +1,4 @@
-//! What stands between the load and the server of a rung: the axes `via` and `upstream_tls`.
+//! The proxies between the load and the server of a rung: the axes `via` and `upstream_tls`.
 
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -10,58 +10,60 @@ use super::{RungSpec, Secured};
 use crate::named::named;
 use crate::spec::problem::one_of;
 
-/// What a rung's calls pass on their way.
+/// The route of a rung's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Via {
-    /// Nothing.
+    /// Directly to the server.
     #[default]
     Direct,
-    /// A sidecar on this machine, without encryption of its own.
+    /// One sidecar on this machine, without encryption of its own.
     OneSidecar,
-    /// Two of them, with mutual TLS between them.
+    /// Two sidecars, with mutual TLS between them.
     TwoSidecars,
-    /// A proxy of a name that was registered ([`register_proxies`]).
+    /// A proxy with a registered name ([`register_proxies`]).
     Proxy(&'static str),
-    /// A proxy that is started by a command of the plan.
+    /// A proxy started by a command of the plan.
     Own(OwnProxy),
 }
 
-/// A proxy of one's own: a command with a configuration that names both addresses.
+/// A custom proxy: a command with a configuration that contains both addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnProxy {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// The address at which it takes the load's connections.
+    /// The address at which it accepts the load's connections.
     pub listen: SocketAddr,
-    /// The address at which it looks for the server.
+    /// The address at which it expects the server.
     pub upstream: SocketAddr,
 }
 
 named! {
-    /// How a proxy's connections to the server are secured.
+    /// The security of a proxy's connections to the server.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum UpstreamTls by name {
         /// Plaintext: the proxy terminates the load's TLS.
         Off "off",
-        /// The server shows a certificate, which the proxy checks.
+        /// The server has a certificate, which the proxy verifies.
         Server "server",
-        /// The proxy shows one, too.
+        /// The proxy has a certificate as well.
         Mutual "mutual",
-        /// The load's TLS ends at the server: the proxy passes bytes on.
+        /// The load's TLS ends at the server: the proxy relays bytes.
         Passed "passed",
     }
 }
 
 static PROXY_NAMES: OnceLock<Vec<&'static str>> = OnceLock::new();
 
-/// Makes plans know the names of proxies, before the first plan is read.
+/// Registers the names of proxies; must be called before the first plan is read.
 pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
     PROXY_NAMES.get_or_init(|| names.into_iter().collect());
 }
 
+/// Parses a value of the axis `via`.
+///
 /// # Errors
-/// Where it is neither a name that is known nor a table of a command and two addresses.
+/// Where it is neither a known name nor a table of a command and two addresses.
 pub(super) fn read(value: &Value, text: &str) -> Result<Via, String> {
     if let Value::Table(table) = value {
         let own = OwnProxy::deserialize(table.clone()).map_err(|e| {
@@ -91,7 +93,7 @@ pub(super) fn read(value: &Value, text: &str) -> Result<Via, String> {
     })
 }
 
-/// What a proxy of one's own is called: its program.
+/// Returns the name of a custom proxy: its program.
 pub(super) fn own_name(own: &Table) -> String {
     let command = own.get("command").and_then(Value::as_array);
     let program = command.and_then(|words| words.first()?.as_str());
@@ -99,17 +101,17 @@ pub(super) fn own_name(own: &Table) -> String {
 }
 
 impl RungSpec {
-    /// Returns whether a proxy with a connection of its own to the server is on the way.
+    /// Returns whether there is a proxy with connections of its own to the server.
     pub fn has_proxy(&self) -> bool {
         matches!(self.via, Via::Proxy(_) | Via::Own(_))
     }
 
-    /// Returns whether the load's TLS ends at the server although a proxy is on the way.
+    /// Returns whether the load's TLS ends at the server although there is a proxy.
     pub fn is_passed_through(&self) -> bool {
         self.has_proxy() && self.upstream_tls == Some(UpstreamTls::Passed)
     }
 
-    /// Returns how connections to the server are secured: as the load's, unless a proxy's differ.
+    /// Returns the security of connections to the server: the load's, unless the proxy's differs.
     pub fn server_secured(&self) -> Secured {
         match self.upstream_tls.filter(|_| self.has_proxy()) {
             None | Some(UpstreamTls::Passed) => self.secured,

@@ -1,4 +1,4 @@
-//! Sections for the tests of what all sections have in common.
+//! Sections for tests of what all sections have in common.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

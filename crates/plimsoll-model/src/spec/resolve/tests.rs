@@ -48,7 +48,7 @@ fn load(load: &str) -> Load {
 }
 
 #[test]
-fn the_defaults_are_those_documented() {
+fn defaults_match_documentation() {
     let plan = plan(&format!(
         "target = \"grpcs://localhost:50051\"\n{CALL}[load]\nrate = \"1000/s\"\nduration = \"30s\"\n"
     ));
@@ -178,7 +178,7 @@ fn every_load_kind_resolves() {
         (cold.reuse, cold.drain),
         (Reuse::Never, Some(Duration::from_secs(2)))
     );
-    // A call may take its deadline.
+    // A call may take its full deadline.
     let slow = load("rate = \"4/s\"\ncalls = 20\ndeadline = \"90s\"");
     assert_eq!(slow.drain, Some(Duration::from_secs(90)));
     let sources =
