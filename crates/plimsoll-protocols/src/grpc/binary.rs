@@ -1,4 +1,4 @@
-//! `message_binary` in `[call.grpc]`: messages in the protobuf encoding, and where they are.
+//! `message_binary` in `[call.grpc]`: sources of messages in the protobuf encoding.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,12 +26,12 @@ pub enum BinarySource {
 }
 
 impl BinarySource {
-    /// The keys of one that is a table.
+    /// Returns the keys of a source that is a table.
     pub fn keys() -> &'static [&'static str] {
         keys_of::<BinaryTable>()
     }
 
-    /// A message that stands in the plan itself.
+    /// Returns the source of a message that is in the plan itself.
     pub fn of(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
     }
