@@ -212,7 +212,7 @@ fn sofarpc_responses_match_java_bytes() {
 }
 
 #[test]
-fn failures_say_why() {
+fn failed_responses_include_reason() {
     for (name, needle) in [
         (
             "v1-sofarpc-response-service-missing",

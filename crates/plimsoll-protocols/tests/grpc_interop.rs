@@ -6,14 +6,14 @@
 //! | `empty_unary`, `large_unary` | [`empty_and_large_unary`] |
 //! | `client_streaming`, `server_streaming` | [`client_and_server_streaming`] |
 //! | `ping_pong`, `empty_stream` | [`ping_pong_and_empty_stream`] |
-//! | `client_compressed_unary`, `client_compressed_streaming` | [`requests_that_are_packed`] |
-//! | `server_compressed_unary`, `server_compressed_streaming` | [`answers_that_are_packed`] |
+//! | `client_compressed_unary`, `client_compressed_streaming` | [`compressed_unary_and_streaming_requests`] |
+//! | `server_compressed_unary`, `server_compressed_streaming` | [`compressed_unary_and_streaming_responses`] |
 //! | `custom_metadata` | [`custom_metadata`] |
 //! | `status_code_and_message`, `special_status_message` | [`status_code_and_message`] |
 //! | `unimplemented_method`, `unimplemented_service` | [`unimplemented_method_and_service`] |
 //! | `cancel_after_begin`, `cancel_after_first_response` | [`cancellation`] |
 //! | `timeout_on_sleeping_server` | [`timeout_on_sleeping_server`] |
-//! | `rpc_soak`, `channel_soak` | [`soaks`] |
+//! | `rpc_soak`, `channel_soak` | [`rpc_and_channel_soak`] |
 //!
 //! grpc-go's server knows no compression: there a packed request has to be refused as
 //! UNIMPLEMENTED. Of the compressed requests the probe, a message that is declared as packed
@@ -617,11 +617,11 @@ fn timeout_on_sleeping_server_of(interop: &Interop) {
 }
 
 #[test]
-fn requests_that_are_packed() {
-    with_each(requests_that_are_packed_of);
+fn compressed_unary_and_streaming_requests() {
+    with_each(compressed_unary_and_streaming_requests_of);
 }
 
-fn requests_that_are_packed_of(interop: &Interop) {
+fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
     let request = json!({ "responseSize": 314_159, "payload": payload(271_828) });
     let mut unary = case(UNARY, vec![request]);
     unary.compression = Some(Compression::Gzip);
@@ -640,11 +640,11 @@ fn requests_that_are_packed_of(interop: &Interop) {
 }
 
 #[test]
-fn answers_that_are_packed() {
-    with_each(answers_that_are_packed_of);
+fn compressed_unary_and_streaming_responses() {
+    with_each(compressed_unary_and_streaming_responses_of);
 }
 
-fn answers_that_are_packed_of(interop: &Interop) {
+fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
     if interop.language == Language::Go {
         return;
     }
@@ -681,11 +681,11 @@ fn answers_that_are_packed_of(interop: &Interop) {
 }
 
 #[test]
-fn soaks() {
-    with_each(soaks_of);
+fn rpc_and_channel_soak() {
+    with_each(rpc_and_channel_soak_of);
 }
 
-fn soaks_of(interop: &Interop) {
+fn rpc_and_channel_soak_of(interop: &Interop) {
     let request = || json!({ "responseSize": 314_159, "payload": payload(271_828) });
     // rpc_soak: one connection; channel_soak: each call over one of its own.
     let answer = interop.calls(case(UNARY, vec![request()]), 100);

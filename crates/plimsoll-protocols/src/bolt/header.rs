@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_reported() {
+    fn invalid_header_lengths_are_reported() {
         for header in [
             &[0u8, 0][..],
             &[0, 0, 0, 9, b'a'],

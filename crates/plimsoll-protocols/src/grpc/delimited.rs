@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_stand_behind_their_lengths() {
+    fn delimited_messages_are_split_by_length() {
         let mut file = vec![1, 7, 0, 0x80, 0x01];
         file.extend([9; 128]);
         let bytes = |all: &[u8]| -> Result<Vec<Vec<u8>>, String> {

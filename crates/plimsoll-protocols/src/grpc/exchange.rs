@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again() {
+    fn closed_slots_are_reused() {
         let script = script(&[b"x"], 1, Pace::None);
         let mut exchanges = Exchanges::default();
         for round in 0..1_000 {

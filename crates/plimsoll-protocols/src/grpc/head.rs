@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types() {
+    fn grpc_content_types_are_recognised() {
         for (text, kind) in [
             ("application/grpc", ContentType::Grpc),
             ("application/grpc;charset=utf8", ContentType::Grpc),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lists_are_seen() {
+    fn malformed_header_lists_are_reported() {
         for fields in [
             &[("grpc-status", "0"), (":status", "200")][..],
             &[(":path", "/")],

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_split_reads_the_same() {
+    fn messages_parse_in_any_split() {
         let stream = [
             &[0, 0, 0, 0, 3][..],
             b"abc",

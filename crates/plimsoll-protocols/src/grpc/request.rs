@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_named() {
+    fn invalid_request_error_names_cause() {
         for (method, metadata, error) in [
             ("Method", vec![], "method `Method` is not of the form"),
             ("/a.S/M", vec![], "method `/a.S/M` is not of the form"),

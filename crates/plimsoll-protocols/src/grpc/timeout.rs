@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts() {
+    fn timeout_uses_largest_exact_unit() {
         for (nanos, text) in [
             (1_000_000_000, "1S"),
             (1_500_000_000, "1500m"),

@@ -99,7 +99,7 @@ fn broken(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
 
 /// RFC 9113, 3.4
 #[test]
-fn a_client_begins_with_settings() {
+fn client_without_settings_is_rejected() {
     for options in [lenient(), strict()] {
         let mut peer = Peer::silent(options);
         let bytes = [&http2::PREFACE[..], &request(1)].concat();

@@ -86,7 +86,7 @@ fn busy_connection_memory_stays_small() {
 }
 
 #[test]
-fn the_steady_state_allocates_nothing() {
+fn steady_state_allocates_nothing() {
     let protocol = protocol(128);
     let mut server = Canned::new(CannedOptions::default()).connection();
     let mut driver = protocol.driver();

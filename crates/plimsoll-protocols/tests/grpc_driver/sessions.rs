@@ -268,7 +268,7 @@ fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
 }
 
 #[test]
-fn every_split_gives_the_same() {
+fn responses_parse_in_any_split() {
     let session = varied_session();
     let rest = &session[GREETING..];
     let whole = play(&[rest]);
@@ -486,7 +486,7 @@ fn responses_map_to_outcomes() {
 }
 
 #[test]
-fn resets_by_their_codes() {
+fn reset_codes_map_to_outcomes() {
     for (code, outcome) in [
         (ErrorCode::REFUSED_STREAM, Outcome::StreamRefused),
         (ErrorCode::CANCEL, Outcome::Cancelled),
@@ -612,7 +612,7 @@ fn graceful_goaway_lets_calls_finish() {
 }
 
 #[test]
-fn the_end_of_the_connection() {
+fn connection_end_fails_only_open_calls() {
     let end = |client: &mut Client| {
         client
             .driver

@@ -205,14 +205,14 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(bytes: Vec<u8>, calls in 0u32..5) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, calls in 0u32..5) {
         let mut client = Client::with_calls(4, &[], calls);
         let _ = client.receive(&bytes);
         let _ = client.driver.receive_end(Time(4), &mut client.events);
     }
 
     #[test]
-    fn frames_never_panic(
+    fn arbitrary_frames_never_panic(
         frames in prop::collection::vec(
             (0u8..11, any::<u8>(), 0u32..8, prop::collection::vec(any::<u8>(), 0..40)), 0..40),
         calls in 0u32..5,

@@ -107,7 +107,7 @@ async fn unknown_method_returns_unimplemented() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_delay_is_held() {
+async fn response_waits_for_delay() {
     let server = serve(&listen(), untyped::<ScoreOptions>());
     let mut client = scores(server.address, plaintext()).await;
     let mut took = Vec::new();
@@ -320,7 +320,7 @@ async fn full_queue_rejects_until_order_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_stream_limit_is_announced() {
+async fn stream_limit_is_announced() {
     let listen = Listen {
         max_concurrent_streams: Some(2),
         ..listen()

@@ -124,7 +124,7 @@ async fn targets_serve_plaintext_tls_and_mtls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_are_refused() {
+async fn untrusted_peers_are_rejected() {
     let (_dir, set) = certificates(&Options::default());
     let (_other_dir, other) = certificates(&Options::default());
     let day = SignedDuration::from_hours(24);
@@ -242,7 +242,7 @@ async fn suites_and_groups_are_pinned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn older_tls_is_refused() {
+async fn tls_1_2_is_rejected() {
     let (_dir, set) = certificates(&Options::default());
     let server = serve(&tls(&set), instant());
     let address = server.address.to_string();

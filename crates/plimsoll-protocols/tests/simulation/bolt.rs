@@ -260,7 +260,7 @@ fn calls_counted_once_despite_faults() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_reproduces_run() {
     for seed in [3, 17, 400] {
         assert_eq!(simulate(seed), simulate(seed));
     }

@@ -285,7 +285,7 @@ fn all_call_types_counted_despite_faults() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_reproduces_run() {
     for seed in [3, 17, 400] {
         assert_eq!(simulate_any(seed), simulate_any(seed));
         assert_eq!(simulate(seed), simulate(seed));

@@ -346,7 +346,7 @@ fn all_users() -> Load {
 }
 
 #[test]
-fn turns_not_taken_are_sent_once_more() {
+fn unprocessed_turns_are_retried_once() {
     let all = u64::from(USERS * TURNS);
     for (goes_away_after, refuses) in [(Some(3), false), (None, true)] {
         for retry in [true, false] {

@@ -340,7 +340,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_harms_nobody(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
+    fn garbage_loses_no_calls(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
         let mut driver = driver(&BoltCall::default());
         start(&mut driver, 4);
         let (mut out, mut events) = (Vec::new(), Vec::new());

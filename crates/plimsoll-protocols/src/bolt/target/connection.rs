@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_answers_are_those_that_would_be_made() {
+    fn cached_response_equals_computed_response() {
         for form in [Form::V1, Form::V2, Form::V2_CRC] {
             let request = |id, content| Frame {
                 form,

@@ -118,7 +118,7 @@ fn stream_settings_resolve() {
 }
 
 #[test]
-fn messages_and_metadata_are_judged() {
+fn messages_and_metadata_resolve_or_are_rejected() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
@@ -402,7 +402,7 @@ fn rows_are_read_and_counted() {
 }
 
 #[test]
-fn compression_and_user_agent() {
+fn compression_and_user_agent_resolve() {
     let text = &format!(
         "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/UnaryEcho\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n"
     );

@@ -225,7 +225,7 @@ proptest! {
 
     /// Random schemas, random positions: patched bytes are those of encoding afresh.
     #[test]
-    fn patched_is_encoded_afresh(seed in any::<u64>(), number in 0u64..100_000) {
+    fn patched_message_equals_full_encoding(seed in any::<u64>(), number in 0u64..100_000) {
         let mut shape = Shape {
             dice: Dice(seed),
             source: "syntax = \"proto3\";\nimport \"google/protobuf/timestamp.proto\";\n\
