@@ -384,7 +384,7 @@ mod tests {
             assert_ne!(renewing.generation(), generation);
         }
         assert!(Renewing::of(&BoltCall::default()).unwrap().is_none());
-        // What no longer fits is not sent.
+        // A value that no longer fits is not sent.
         let most = vec![b'a'; MAX_HEADER - 100];
         let request = BoltCall {
             header: most,

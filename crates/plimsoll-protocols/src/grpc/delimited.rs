@@ -123,7 +123,7 @@ mod tests {
         };
         assert_eq!(bytes(&file), Ok(vec![vec![7], vec![], vec![9; 128]]));
         assert_eq!(bytes(&[]), Ok(vec![]));
-        // Cut anywhere: the error names the place.
+        // Wherever the file is cut, the error names the offset.
         for end in 0..file.len() {
             let whole = [0, 2, 3].contains(&end);
             assert_eq!(bytes(&file[..end]).is_ok(), whole, "{end}");

@@ -368,7 +368,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Everything that can be sent in windows of `window` bytes.
+    /// Returns everything that can be sent in windows of `window` bytes, and the number of pieces.
     fn drain(exchange: &mut Exchange, script: &Script, window: u32) -> (Vec<u8>, usize) {
         let (mut bytes, mut ends) = (Vec::new(), 0);
         while let Some(piece) = exchange.next_piece(script, None, window) {
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(sent(&mut exchanges), 1);
         assert_eq!(exchanges.next_timer(), Some(Time(1_100)));
         assert_eq!(exchanges.expired(Time(1_099)), None);
-        // Two of them late, at once.
+        // Two messages are late and become due at once.
         assert_eq!(exchanges.expired(Time(1_250)), Some(7));
         exchanges.release_due(slot, 7, Time(1_250), &script);
         assert_eq!(sent(&mut exchanges), 3);

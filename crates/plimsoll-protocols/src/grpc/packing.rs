@@ -148,7 +148,7 @@ mod tests {
         assert!(bytes.len() < 100, "{}", bytes.len());
         bytes.extend_from_slice(&[0, 0, 0, 0, 1, 9]);
         bytes.extend_from_slice(&packed(b""));
-        // A packed message of no bytes at all is an empty one.
+        // A compressed message of length 0 is an empty message.
         bytes.extend_from_slice(&[1, 0, 0, 0, 0]);
         for chunk in [1, 2, 7, 64, 4096] {
             assert_eq!(read(&bytes, chunk, 5000), Ok(4), "{chunk}");

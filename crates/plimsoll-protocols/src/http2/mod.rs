@@ -468,7 +468,7 @@ mod tests {
             driver.start(CallId(left as u32), 0, Time(1), &mut out);
         }
         assert_eq!((driver.capacity(), driver.is_draining()), (0, true));
-        // The calls in flight still end well, on the highest id there is.
+        // The call in flight, on the highest id, still ends successfully.
         bytes.clear();
         for id in [http2::MAX_STREAM_ID - 2, http2::MAX_STREAM_ID] {
             let head = plimsoll_wire::hpack::Encoder::encode_plain([

@@ -330,7 +330,7 @@ mod tests {
         bytes.extend(b"V\x75\x90z".repeat(40));
         bytes.push(b'z');
         assert!(decode(&bytes).unwrap_err().to_string().contains("repeat"));
-        // A list that claims two thousand million items is as long as its bytes.
+        // A claimed length of two thousand million items must not be trusted.
         assert!(decode(b"Vl\x7f\xff\xff\xff\x91").is_err());
         assert!(decode(b"O\x91AI\x7f\xff\xff\xff").is_err());
         assert!(

@@ -283,7 +283,7 @@ mod tests {
             assert!(!last.repeat(&first, &wire(&first), &mut out));
             last.keep(&wire(&first), &made(&first)[6..]);
             let again = request(0xfedc_ba98, &b"\x01a"[..]);
-            // A checksum covers the id.
+            // A checksum covers the id, so such responses are not cached.
             let is_ready = form != Form::V2_CRC;
             assert_eq!(last.repeat(&again, &wire(&again), &mut out), is_ready);
             if is_ready {

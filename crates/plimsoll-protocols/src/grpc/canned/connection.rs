@@ -1,6 +1,6 @@
 //! The server's side of one connection: receives requests and sends the prepared response.
 //!
-//! The file is long because this is one state machine whose parts share every field.
+//! Long because it is one state machine, whose parts share every field.
 
 use std::sync::Arc;
 

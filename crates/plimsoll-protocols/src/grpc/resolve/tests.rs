@@ -246,7 +246,7 @@ fn messages_are_read_from_binary_files() {
         let first = plan(&text);
         let of = |plan: &Plan| grpc(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
-        // As the run directory has it, without the files.
+        // The saved plan resolves without the files.
         let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
         assert!(!saved.contains(".bin\""), "{saved}");
         assert_eq!(of(&plan(&saved)), messages, "{saved}");
@@ -307,7 +307,7 @@ fn varying_metadata_is_validated_per_row() {
     };
     assert_eq!(of_call(1), ("Bearer bob".into(), "bob-{{".into()));
     assert_eq!(of_call(3), ("Bearer ann".into(), "ann-{{".into()));
-    // What shards are given is what was typed.
+    // Shards get the values as they were typed.
     let secrets = secrets(&plan);
     let authorization = "PLIMSOLL_METADATA_AUTHORIZATION".to_owned();
     assert_eq!(secrets, [(authorization, "Bearer {{row.name}}".to_owned())]);
