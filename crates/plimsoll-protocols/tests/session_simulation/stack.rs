@@ -72,7 +72,7 @@ pub(crate) const FLOOD_LASTS: Duration = Duration::from_secs(2);
 /// The API, the gateway, and the process that kills sockets.
 pub(crate) struct Stack {
     pub(crate) fault: Fault,
-    /// Bytes that clients wrote to sockets while nobody read them.
+    /// Bytes that clients read from sockets while the server read nothing from them.
     pub(crate) taken_unread: usize,
     pub(crate) unread: BTreeSet<Peer>,
     pub(crate) pongs: usize,
