@@ -23,7 +23,7 @@ pub enum Form {
     V2 {
         /// The revision: 1 or 2.
         revision: u8,
-        /// Bit 0: a CRC-32 follows the content.
+        /// The switches. Bit 0: a CRC-32 follows the content.
         switches: u8,
     },
 }

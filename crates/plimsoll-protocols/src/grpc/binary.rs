@@ -9,16 +9,16 @@ use plimsoll_model::spec::keys_of;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Messages: the path of a file that is one, a table, or a list of them.
+/// The messages of a call: the path of a file with one, a table, or a list of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BinarySpec(pub Vec<BinarySource>);
 
-/// One message, or several.
+/// A source of one message, or of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BinarySource {
     /// `"order.bin"` or `{ file = "order.bin" }`: a message.
     File(PathBuf),
-    /// `{ delimited = "orders.bin" }`: messages, each behind its length as a varint, as protobuf's
+    /// `{ delimited = "orders.bin" }`: messages, each prefixed with its length as a varint, as protobuf's
     /// libraries write and parse them (`writeDelimitedTo`).
     Delimited(PathBuf),
     /// `{ base64 = "CAE=" }`: a message.

@@ -62,9 +62,9 @@ pub struct GrpcCall {
     pub metadata: Vec<(String, String)>,
     /// The metadata that differs from call to call; `None`: all is constant.
     pub varying_metadata: Option<VaryingMetadata>,
-    /// `:authority`; `None`: host:port of the target.
+    /// The value of `:authority`; `None`: host:port of the target.
     pub authority: Option<String>,
-    /// `user-agent`; `None`: this program and its version.
+    /// The value of `user-agent`; `None`: this program and its version.
     pub user_agent: Option<String>,
     /// The compression of requests, also offered for responses.
     pub compression: Option<Compression>,
@@ -143,7 +143,7 @@ pub enum Compression {
     Gzip,
 }
 
-/// Which sides of a call send a stream of messages.
+/// The kind of a method: which sides send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodKind {
     /// One request, one response.

@@ -1,11 +1,10 @@
-//! A gRPC server that answers every request with the same bytes: no socket, no clock,
-//! bytes in and bytes out.
+//! A gRPC server that answers every request with the same bytes. It has no socket and no clock: bytes in, bytes
+//! out.
 //!
-//! It is the far end in the simulation and the driver's tests, where it also checks that
-//! the client keeps to RFC 9113 ([`CannedOptions::check_requests`]), and inside the fast
-//! reference server, where it must never be the limit: answers are prepared once, only
-//! stream ids are put in, and all that one call of [`CannedConnection::receive`] causes
-//! is appended to one buffer.
+//! It is the server in the simulation and in the driver's tests, where it also checks that the client conforms
+//! to RFC 9113 ([`CannedOptions::check_requests`]), and inside the fast reference server, where it must never be
+//! the bottleneck: responses are prepared once, only stream ids are filled in, and everything that one call of
+//! [`CannedConnection::receive`] produces is appended to one buffer.
 //!
 //! ```
 //! use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
@@ -41,9 +40,9 @@ pub struct CannedOptions {
     /// Whether requests may have any number of messages, compressed or not. Otherwise they must have one,
     /// uncompressed.
     pub streams: bool,
-    /// `grpc-status`.
+    /// The value of `grpc-status`.
     pub status: u8,
-    /// `grpc-message`, percent-encoded; empty: none.
+    /// The value of `grpc-message`, percent-encoded; empty: none.
     pub status_message: String,
     /// SETTINGS_MAX_CONCURRENT_STREAMS; `None`: no limit.
     pub max_concurrent_streams: Option<u32>,

@@ -279,7 +279,7 @@ impl<C: Calls> Driver for Connection<C> {
         debug_assert!(self.capacity() > 0);
         let request = self.calls.request();
         let body = request.body.len() as u32;
-        // The window is at most MAX_WINDOW.
+        // The window is at most MAX_WINDOW, which fits.
         let stream_window = self.http2.initial_window() as i32;
         let window = self.http2.send_window().min(stream_window as u32);
         if request.window_needed > window || !self.peer_table.is_steady() {

@@ -73,7 +73,7 @@ pub enum Sender {
     Server,
 }
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A request that expects a response.

@@ -1,4 +1,4 @@
-//! JSON whose strings may be templates.
+//! JSON whose strings and keys may contain templates, parsed once when a plan is resolved.
 
 use plimsoll_model::template::{Column, Rows, Source, Template, has_fields};
 use serde_json::Value;
