@@ -1,8 +1,8 @@
 //! The state of a response on a stream: a header, messages, then a status (gRPC over HTTP/2, "Responses"). A
 //! unary call has one message; for streaming calls the driver counts the messages.
 //!
-//! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open stream, and
-//! carries out the returned [`Step`].
+//! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open
+//! stream, and carries out the returned [`Step`].
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{End, Piece};
