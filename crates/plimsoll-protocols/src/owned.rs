@@ -2,8 +2,8 @@
 //! flags, and the load that the engine runs.
 //!
 //! A protocol's options are one struct: the section of a plan and the flags of its command, with their
-//! variables, help and defaults, are read from it. [`crate::registry`] lists the protocols and is the only
-//! caller.
+//! variables, help and defaults, are read from it. [`crate::registry`] lists the protocols and calls them
+//! for the binary.
 
 use std::any::Any;
 use std::error::Error;
