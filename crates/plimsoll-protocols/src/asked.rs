@@ -1,4 +1,5 @@
-//! What a server can be asked without a load: commands of a protocol. [`crate::registry`] lists them.
+//! Queries of a server without a load: subcommands of a protocol, such as `plimsoll grpc list`.
+//! [`crate::registry`] lists them and the binary runs them.
 
 use clap::{ArgMatches, Command};
 use plimsoll_model::spec::{Problem, Surroundings};
@@ -6,47 +7,49 @@ use serde_json::Value;
 
 use crate::unmade::{Unmade, Usage};
 
-/// The flags of a command that asks.
+/// The flags of a query's command.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(crate) trait Question: clap::Args {
     /// The command's name.
     const COMMAND_NAME: &str;
 
+    /// Sends the query to the server and returns its result.
+    ///
     /// # Errors
-    /// Where a flag's value is wrong by itself, and when the server does not answer.
+    /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
     fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered>;
 }
 
-/// The environment in which a question is asked.
+/// The environment of a query.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
-    /// Files and variables that flags name.
+    /// Access to the files and variables that flags refer to.
     pub surroundings: &'a dyn Surroundings,
-    /// Prints a line for people.
+    /// Prints a line to the user.
     pub notice: &'a dyn Fn(&str),
 }
 
-/// What came of a question.
+/// The result of a query.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// What people read, lines and all.
+    /// The text to print, including line ends.
     pub text: String,
-    /// The same for programs, where the command has it.
+    /// The same as JSON, if the command has a JSON form.
     pub json: Value,
-    /// Why the server is not as it should be.
+    /// Why a check of the server failed; `None`: it passed.
     pub failed: Option<String>,
 }
 
-/// Why a question has no answer.
+/// Why a query has no result.
 #[derive(Debug)]
 pub enum Unanswered {
-    /// One flag is wrong by itself.
+    /// A flag's value is invalid by itself.
     Usage(Usage),
-    /// Flags that can't be meant, by the keys of a plan that they stand for.
+    /// Flags that a plan does not accept, by the plan keys that they stand for.
     Flags(Vec<Problem>),
-    /// There is no way to the server.
+    /// The server can't be reached.
     NoWay(Unmade),
-    /// What it answered instead, and what to do about it.
+    /// The server, or a file, did not give the result: the reason, and advice.
     Refused(String, Option<&'static str>),
 }
 
@@ -62,7 +65,7 @@ impl From<Unmade> for Unanswered {
     }
 }
 
-/// A question whose type is forgotten.
+/// The type-erased command of a query.
 #[derive(Debug)]
 pub struct Ask {
     /// The command's name.
@@ -84,15 +87,15 @@ impl Ask {
         }
     }
 
-    /// Its command.
+    /// Returns the clap command.
     pub fn command(&self) -> Command {
         (self.flags)(Command::new(self.name))
     }
 
-    /// Asks, with the flags that were typed.
+    /// Runs the query with the typed flags.
     ///
     /// # Errors
-    /// Where a flag's value is wrong by itself, and when the server does not answer.
+    /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
     pub fn ask(&self, typed: &ArgMatches, asking: Asking<'_>) -> Result<Answer, Unanswered> {
         (self.ask)(typed, asking)
     }

@@ -1,7 +1,9 @@
-//! One connection's calls, found by the id of their frames.
+//! The calls of one connection, looked up by the ids of their frames. Drivers of protocols that multiplex
+//! calls by id use it.
 //!
-//! Ids are ours to choose, so a ring indexed by the id's low bits holds the calls: an id
-//! whose place is taken by a call in flight is not used. The ring is at most half full.
+//! The client chooses the ids, so the calls are in a ring buffer indexed by the low bits of the id; an id
+//! whose slot holds a call in flight is skipped. The ring is at most half full, so that free ids are found
+//! quickly.
 
 use plimsoll_engine::driver::CallId;
 
@@ -9,7 +11,7 @@ use plimsoll_engine::driver::CallId;
 enum State {
     Free,
     Open,
-    /// Its deadline has passed; an answer that still comes is late.
+    /// The call's deadline has passed; a response that still arrives is late.
     Cancelled,
 }
 
@@ -26,7 +28,7 @@ const FREE_SLOT: Slot = Slot {
     state: State::Free,
 };
 
-/// What an id belongs to.
+/// The result of looking up an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Open(CallId),
@@ -36,7 +38,7 @@ pub(crate) enum Found {
 
 #[derive(Debug)]
 pub(crate) struct Calls {
-    /// Empty, or a power of two.
+    /// Its length is 0 or a power of two.
     ring: Box<[Slot]>,
     open: u32,
     next_id: u32,
@@ -53,7 +55,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Calls in flight.
+    /// Returns the number of calls in flight.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
         self.open
@@ -64,7 +66,7 @@ impl Calls {
         id as usize & (self.ring.len().wrapping_sub(1))
     }
 
-    /// An id that no call in flight has.
+    /// Returns an id that no call in flight has.
     #[inline]
     pub(crate) fn new_id(&mut self) -> u32 {
         loop {
@@ -77,7 +79,7 @@ impl Calls {
         }
     }
 
-    /// Adds a call and gives it its id.
+    /// Adds a call and returns its id.
     #[inline]
     pub(crate) fn insert(&mut self, call: CallId) -> u32 {
         if self.ring.len() < (self.open as usize + 1) * 2 {
@@ -99,7 +101,7 @@ impl Calls {
         let length = (self.ring.len() * 2).max(4);
         let old = std::mem::replace(&mut self.ring, vec![FREE_SLOT; length].into());
         for slot in old {
-            // Two that shared no place before share none now.
+            // Slots that did not collide before can't collide in a ring of twice the length.
             let place = self.place(slot.id);
             if slot.state != State::Free {
                 self.ring[place] = slot;
@@ -107,7 +109,7 @@ impl Calls {
         }
     }
 
-    /// The call with that id, which ends here.
+    /// Removes the call with this id and returns it.
     #[inline]
     pub(crate) fn take(&mut self, id: u32) -> Found {
         let place = self.place(id);
@@ -124,7 +126,7 @@ impl Calls {
         }
     }
 
-    /// The call's deadline has passed.
+    /// Marks a call whose deadline has passed as cancelled.
     pub(crate) fn cancel(&mut self, call: CallId) {
         let found = self
             .ring
@@ -136,7 +138,7 @@ impl Calls {
         }
     }
 
-    /// All calls in flight, which end here.
+    /// Removes all calls in flight and returns them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = CallId> {
         self.open = 0;
         std::mem::take(&mut self.ring)

@@ -1,7 +1,9 @@
-//! What a protocol that owns itself is: its section, its flags, and what the engine needs for its calls.
+//! The interface between a protocol's module and the rest of the program: its plan section, its command's
+//! flags, and the load that the engine runs.
 //!
-//! A protocol's options are one struct: the section of a plan, the flags of its command, their
-//! variables, help and defaults are read from it. [`crate::registry`] lists the protocols.
+//! A protocol's options are one struct: the section of a plan and the flags of its command, with their
+//! variables, help and defaults, are read from it. [`crate::registry`] lists the protocols and calls them
+//! for the binary.
 
 use std::any::Any;
 use std::error::Error;
@@ -20,139 +22,144 @@ use crate::asked::Ask;
 use crate::foreign::{Alias, Tool};
 pub use crate::unmade::{RequestError, Unmade, Usage};
 
-/// Called once, it puts the load of this process on the target.
+/// A load that is ready to run: called once, it runs this process's part of the load against the target.
 pub type Load<'a> = Box<
     dyn FnOnce(Place<'_>, &Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>
         + 'a,
 >;
 
-/// What a load is made for.
+/// The input from which a protocol prepares a load.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// What is to be done.
+    /// The resolved plan.
     pub plan: &'a Plan,
-    /// Frames are written down as they are sent and received.
+    /// Whether frames are traced as they are sent and received (`--trace`).
     pub trace: bool,
 }
 
-/// Reads a variable of the environment.
+/// Looks up an environment variable.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// A format that runs are exported in, and the file or folder to write.
+/// A format to export the run in, and the file or folder to write.
 pub type Export = (&'static str, PathBuf);
 
-/// Files in which other tools have what a protocol measures.
+/// A file format of another tool for the results that a protocol measures.
 #[derive(Debug)]
 pub struct Files {
-    /// The name by which `report --export` knows them.
+    /// The format's name in `report --export`.
     pub name: &'static str,
-    /// What they are, behind that name.
+    /// A description of the format, printed after its name.
     pub about: &'static str,
     /// Writes a run into a folder.
     pub export: fn(&Run, &Path) -> Result<Written, Unread>,
-    /// Whether a file is one of them that begins so.
+    /// Returns true if a file with this path and this beginning is in the format.
     pub is_it: fn(&Path, &str) -> bool,
-    /// Makes a run of a file, in a new directory: the file, the directory, the tool's version, and the time.
+    /// Converts a file to a run. Arguments: the file, the new run directory, the tool's version, and the time
+    /// of the import.
     pub import: fn(&Path, &Path, &str, Timestamp) -> Result<Run, Unread>,
 }
 
-/// Why a run was not written as other files, or not read from them.
+/// The error of exporting a run to, or importing it from, another tool's format.
 pub type Unread = Box<dyn Error + Send + Sync>;
 
-/// What was written, in words.
+/// A summary of an export, in words.
 #[derive(Debug)]
 pub enum Written {
-    /// Everything.
+    /// The whole run was exported.
     All(String),
-    /// Part of it; the text says what is missing, and why.
+    /// Some data could not be exported; the text says which, and why.
     Part(String),
 }
 
-/// A folder that a plan names, which can't be handed to pods.
+/// A local folder that a plan refers to. Kubernetes pods cannot be given it.
 #[derive(Clone, Copy, Debug)]
 pub struct Folder {
-    /// The plan's key, with its section.
+    /// The plan's key, including its section.
     pub key: &'static str,
-    /// What to name in its place.
+    /// What to write in the plan instead of the folder.
     pub help: &'static str,
 }
 
-/// There was no way to a server that had to be asked.
+/// The error when a server that must be queried before a load cannot be reached.
 #[derive(Debug)]
 pub struct Lost {
-    /// What was in the way.
+    /// The cause.
     pub why: Unmade,
-    /// How to do without the server.
+    /// How to run the load without querying the server.
     pub help: Option<String>,
 }
 
-/// A protocol all of which is in its folder.
+/// A protocol, implemented by its plan section. Everything it needs is in its own folder.
 pub trait Owned: Section {
-    /// What the engine needs for its calls.
+    /// Prepares a load of this protocol.
     ///
     /// # Errors
-    /// Where it can't make the calls that the plan asks for, or has no way to a target.
+    /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't
+    /// be reached.
     fn load<'a>(asked: Asked<'a>, call: &Self::Call) -> Result<Load<'a>, Unmade>;
 
-    /// Files in which other tools have what it measures.
+    /// Another tool's file format for this protocol's results.
     const FOREIGN_FILES: Option<&'static Files> = None;
 
-    /// What is printed below the tables of a run of it; nothing where it is empty.
+    /// Returns the text to print below the tables of a run; an empty string prints nothing.
     fn below_tables(run: &Run) -> String {
         let _ = run;
         String::new()
     }
 
-    /// Answers a question of its own ([`spec::Surroundings::ask`]) by asking the server of `spec`.
+    /// Answers a query of this protocol ([`spec::Surroundings::ask`]) by asking the server of `spec`. Ignores
+    /// queries of other protocols; returns an error if the server can't be reached.
     fn ask(_question: &mut dyn Any, _spec: &Spec, _proxy: Option<&Proxy>) -> Option<Lost> {
         None
     }
 
-    /// What to do where no connection came up, in a sentence; `{plain}` and `{secured}` stand for the schemes of the
-    /// target, and `{KEY}` for the flag of a key. `None`: what is to be done with any protocol.
+    /// Returns a sentence of advice for when no connection could be established. `{plain}` and `{secured}`
+    /// stand for the target's URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice
+    /// applies.
     fn advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
         None
     }
 
-    /// A folder that the section names.
+    /// Returns a local folder that the section refers to.
     fn folder(&self) -> Option<Folder> {
         None
     }
 }
 
-/// The flags of a command besides a target and the flags of a load: the quick form of a plan with this section.
+/// The flags of a protocol's command, apart from the target and the load flags that all commands share: a
+/// short form of a plan with this section.
 pub trait Quick: Args {
-    /// What is typed becomes this.
+    /// The plan section that the flags are converted to.
     type Section: Owned;
     /// The command's name.
     const COMMAND_NAME: &str = <Self::Section as Section>::SCHEMES.section;
-    /// The help of the URL: its schemes, in words.
+    /// The help text of the URL argument: the schemes it may have.
     const TARGET_HELP: &str;
-    /// What its servers can be asked instead of loading them.
+    /// Subcommands that query a server instead of loading it.
     const SERVER_QUESTIONS: &[Ask] = &[];
-    /// Keys of the section that have flags of other names.
+    /// Keys of the section whose flags have other names, with those flags.
     const KEY_FLAGS: &[(&str, &str)] = &[];
-    /// Variables of older scripts.
+    /// Environment variables of other tools, with the variables of this program that they stand for.
     const VARIABLE_ALIASES: &[Alias] = &[];
-    /// Words of other tools, and ours in their place.
+    /// Flags of other tools, with the equivalent flags of this command.
     const FLAG_SYNONYMS: &[(&str, &str)] = &[];
-    /// The tool whose command lines it understands.
+    /// The tool whose command lines this command also accepts.
     const FOREIGN_TOOL: Option<&Tool> = None;
 
-    /// The section that was typed, where some flags are another name for what other sections have. With a
-    /// ladder in `spec` its rungs are measured, and not one run.
+    /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in
+    /// `spec`; if `spec` gets a ladder, its rungs are measured instead of a single run.
     ///
     /// # Errors
-    /// Where a flag's value is wrong by itself.
+    /// Returns an error if a flag's value is invalid by itself.
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<Self::Section, Usage>;
 
-    /// What its run is written as besides.
+    /// Returns the format in which the run is exported in addition to the run directory.
     fn export(&self) -> Option<Export> {
         None
     }
 }
 
-/// An [`Owned`] protocol whose type is forgotten.
+/// A type-erased [`Owned`] protocol: a table of its functions.
 #[derive(Debug)]
 pub(crate) struct Kind {
     pub(crate) protocol: &'static spec::Protocol,
@@ -180,20 +187,20 @@ impl Kind {
 
 type Apply = fn(&ArgMatches, &mut Spec, Variables<'_>) -> Result<Option<Export>, Usage>;
 
-/// A [`Quick`] form whose types are forgotten.
+/// A type-erased [`Quick`] command.
 #[derive(Debug)]
 pub struct Entry {
     /// The command's name.
     pub name: &'static str,
-    /// The help of the URL.
+    /// The help text of the URL argument.
     pub target: &'static str,
-    /// The form's [`Quick::SERVER_QUESTIONS`].
+    /// The command's [`Quick::SERVER_QUESTIONS`].
     pub questions: &'static [Ask],
-    /// The form's [`Quick::VARIABLE_ALIASES`].
+    /// The command's [`Quick::VARIABLE_ALIASES`].
     pub aliases: &'static [Alias],
-    /// The form's [`Quick::FLAG_SYNONYMS`].
+    /// The command's [`Quick::FLAG_SYNONYMS`].
     pub synonyms: &'static [(&'static str, &'static str)],
-    /// The form's [`Quick::FOREIGN_TOOL`].
+    /// The command's [`Quick::FOREIGN_TOOL`].
     pub tool: Option<&'static Tool>,
     /// The section's [`Section::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
@@ -220,20 +227,21 @@ impl Entry {
         }
     }
 
-    /// Returns the schemes of its targets' URLs.
+    /// Returns the URL schemes of the command's targets.
     pub fn schemes(&self) -> &'static Schemes {
         self.protocol.schemes
     }
 
-    /// Adds what its command takes to `command`, and describes it.
+    /// Adds the command's flags and its description to `command`.
     pub fn with_flags(&self, command: Command) -> Command {
         (self.flags)(command)
     }
 
-    /// Makes `spec` one of the call that was typed; what its run is to be written as besides.
+    /// Stores the typed flags in `spec` as a call of this protocol. Returns the format to export the run in,
+    /// if one was requested.
     ///
     /// # Errors
-    /// Where a flag's value is wrong by itself.
+    /// Returns an error if a flag's value is invalid by itself.
     pub fn apply(
         &self,
         typed: &ArgMatches,
@@ -254,9 +262,10 @@ impl Entry {
     }
 }
 
-/// The keys of a section that can be typed for `command`, longer ones first, with their flags: a flag's id is the key,
-/// with the section's name before it where a flag of this name is everybody's; a key `x_file` is `@FILE` of the flag of
-/// `x`. `known` are all keys, and `named` those whose flags have other ids.
+/// Returns the section's keys that `command` has flags for, longest key first, each with its flag. A flag's
+/// id is its key, prefixed with the section's name if another flag uses that id; the key `x_file` is set by
+/// `@FILE` in the flag of `x`. `known` lists all keys of the section, and `named` those whose flags have
+/// other ids.
 pub fn flags_of(
     section: &str,
     known: &[&str],
@@ -283,7 +292,7 @@ pub fn flags_of(
             }
         }
     }
-    // What the URL says may stand in the section.
+    // A plan may give the path as a key of the section; on the command line it is part of the URL.
     if known.contains(&"path") {
         keys.push((full("path"), "URL".to_owned()));
     }
@@ -291,10 +300,11 @@ pub fn flags_of(
     keys
 }
 
-/// What was typed, or the file that `@FILE` names; `@-` or `-`: what stdin holds.
+/// Splits a flag's value into text and file: plain text, or the path after `@`. `@-` and `-` read the text
+/// from stdin.
 ///
 /// # Errors
-/// When stdin can't be read, or is no text.
+/// Returns an error if stdin can't be read or is not UTF-8.
 pub(crate) fn text_or_file(
     typed: Option<&str>,
 ) -> Result<(Option<String>, Option<PathBuf>), Usage> {
@@ -323,14 +333,15 @@ fn load_of<P: Owned>(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     })
 }
 
-/// Trace ids of its own for a load, or for what is asked before it: loads of one plan number their calls alike.
+/// Draws random trace ids for one load, or for the queries before it. They must be random because loads of
+/// one plan number their calls alike.
 pub(crate) fn drawn_trace_ids() -> TraceIds {
-    // What is hashed with keys of the system's randomness is random.
+    // `RandomState` has random keys, so even a hash of nothing is random.
     let random = || RandomState::new().hash_one(());
     TraceIds::new(random(), random())
 }
 
-/// The load of a protocol whose calls share connections, or have one each.
+/// Prepares the load of a protocol with an engine driver, whether calls share connections or have one each.
 pub fn driven<'a, P>(asked: Asked<'a>, protocol: P) -> Load<'a>
 where
     P: Protocol + 'a,

@@ -1,4 +1,5 @@
-//! The protocols and the commands that put load on them, a line each. The binary makes the commands.
+//! The list of all protocols, their load commands, their reference servers and their relay codecs. The binary
+//! builds its command line from it.
 
 use std::any::Any;
 use std::ffi::OsString;
@@ -40,7 +41,7 @@ static PROTOCOL_KINDS: [Kind; 7] = [
     Kind::of::<FetchOptions>(),
 ];
 
-/// In the order of their commands in the help.
+/// The load commands, in the order in which the help lists them.
 pub static COMMAND_ENTRIES: [Entry; 9] = [
     Entry::of::<GrpcCommand>(),
     Entry::of::<BoltFlags>(),
@@ -53,7 +54,7 @@ pub static COMMAND_ENTRIES: [Entry; 9] = [
     Entry::of::<SessionFlags>(),
 ];
 
-/// The reference servers, in the order of their commands in the help.
+/// The reference servers, in the order in which the help lists their commands.
 #[cfg(feature = "targets")]
 pub static REFERENCE_SERVERS: [Server; 10] = [
     Server::of::<crate::grpc::target::score::ScoreOptions>(),
@@ -68,11 +69,11 @@ pub static REFERENCE_SERVERS: [Server; 10] = [
     Server::of::<crate::plugin::target::PluginOptions>(),
 ];
 
-/// What a link is checked by: servers are asked for every kind of call.
+/// Commands of `plimsoll check` that test a link by making calls of every kind.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub static LINK_CHECKS: [Ask; 1] = [Ask::of::<grpc::questions::EchoFlags>()];
 
-/// What relays carry, in the order in which messages list it.
+/// The protocols that relays carry, in the order in which messages list them.
 pub static RELAYED_PROTOCOLS: [Relayed<Codec>; 4] = [
     Relayed {
         name: "bolt",
@@ -98,31 +99,31 @@ pub static RELAYED_PROTOCOLS: [Relayed<Codec>; 4] = [
     },
 ];
 
-/// Makes plans know the protocols of this crate. To be called before the first plan is read.
+/// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register() {
     spec::register(PROTOCOL_KINDS.iter().map(|kind| kind.protocol));
 }
 
-/// The keys of plans with the flags of commands that mean the same: `call.http.body` and `--data`.
+/// Returns plan keys with the flags that set them, such as `call.http.body` and `--data`.
 pub fn flags() -> impl Iterator<Item = (String, String)> {
     COMMAND_ENTRIES.iter().flat_map(Entry::flags)
 }
 
-/// A line of another tool as ours, without the program; `None`: it is none of a known tool. `words`: from the tool's
-/// name on.
+/// Translates a command line of another tool to arguments of this program, without the program's name.
+/// `words` starts with the tool's name. Returns `None` if the tool is not known.
 ///
 /// # Errors
-/// Where a word has no counterpart.
+/// Returns an error if an argument has no counterpart.
 pub fn foreign(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
     fetch::openssl::ours(words)
 }
 
-/// Files of other tools that runs of a protocol are written as, or made of.
+/// Returns the file formats of other tools that runs can be exported to or imported from.
 pub fn files() -> impl Iterator<Item = &'static Files> {
     PROTOCOL_KINDS.iter().filter_map(|kind| kind.files)
 }
 
-/// What the protocol of `run` has printed below its tables.
+/// Returns the text that the protocol of `run` prints below its tables.
 pub fn below_tables(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
     let kind = PROTOCOL_KINDS
@@ -131,47 +132,50 @@ pub fn below_tables(run: &Run) -> String {
     kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
 }
 
-/// What the engine needs for the calls of a plan; `None`: their protocol is not here.
+/// Prepares the load of a plan. Returns `None` if the plan's protocol is not one of this crate.
 ///
 /// # Errors
-/// Where the protocol can't make the calls that the plan asks for, or has no way to a target.
+/// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't be
+/// reached.
 pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
     PROTOCOL_KINDS.iter().find_map(|kind| (kind.load)(asked))
 }
 
-/// Answers a protocol's question by asking the server of `spec`; why there was no way to it.
+/// Answers a protocol's query by asking the server of `spec`; returns an error if the server can't be
+/// reached.
 pub fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
     PROTOCOL_KINDS
         .iter()
         .find_map(|kind| (kind.ask)(question, spec, proxy))
 }
 
-/// What to do where no connection of `plan` came up, as far as that is its protocol's ([`Owned::advice`]).
+/// Returns the protocol's advice for when no connection of `plan` could be established ([`Owned::advice`]).
 pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
     PROTOCOL_KINDS
         .iter()
         .find_map(|kind| (kind.advice)(plan, outcome))
 }
 
-/// The same for a server that was only asked: all of them are of one protocol.
+/// Returns the same advice for a server that was only queried. All queries are of one protocol.
 pub fn advice_of_asked(outcome: Outcome) -> Option<&'static str> {
     grpc::advice(outcome)
 }
 
-/// A folder that the calls of a plan need.
+/// Returns a local folder that the calls of a plan need.
 pub fn folder(call: &CallSpec) -> Option<Folder> {
     PROTOCOL_KINDS.iter().find_map(|kind| (kind.folder)(call))
 }
 
-/// Those of a target that is given by host and port alone.
+/// Returns the URL schemes that apply to a target given as host and port only.
 pub fn default_schemes() -> &'static Schemes {
     PROTOCOL_KINDS[0].protocol.schemes
 }
 
-/// The protocol whose calls relays carry as streams of HTTP/2.
+/// The header fields of the protocol whose calls relays carry as HTTP/2 streams.
 pub type Streams = grpc::relayed::Fields;
 
-/// The codec of a protocol whose frames relays carry. What they ask for with each frame is called directly.
+/// The codec of a protocol whose frames relays carry. Methods that are called for each frame are dispatched
+/// by `match`, the others through [`FrameCodec`].
 #[derive(Clone, Debug)]
 pub enum Codec {
     /// SOFABolt.
@@ -214,7 +218,7 @@ impl Codec {
         each!(self, codec => codec.renumber(frame, manner, id, out))
     }
 
-    /// The same, for the thread of one worker.
+    /// Returns a copy of the codec for the thread of one worker.
     #[must_use]
     pub fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
         match self {

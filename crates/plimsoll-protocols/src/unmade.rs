@@ -1,4 +1,4 @@
-//! Why what was asked for is not made: what was typed is wrong, or a load of it is impossible.
+//! Errors of preparing a load: invalid flags, or a plan whose load is impossible.
 
 use std::fmt::Display;
 
@@ -6,12 +6,12 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsSetupError;
 use plimsoll_model::spec::Problem;
 
-/// A mistake in what was typed, and what would be right.
+/// An invalid flag or argument, with advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// What was typed, and why it can't be meant.
+    /// The invalid input, and why it is invalid.
     pub message: String,
-    /// What would be right.
+    /// How to write it correctly.
     pub help: String,
 }
 
@@ -24,16 +24,16 @@ impl Usage {
     }
 }
 
-/// Why a load can't be made.
+/// Why a load can't be prepared.
 #[derive(Debug)]
 pub enum Unmade {
-    /// The engine, or the link to the target.
+    /// The engine can't run the load, or the target can't be reached.
     Engine(EngineError),
     /// The protocol can't make the calls that the plan asks for.
     Call(String),
 }
 
-/// Why a protocol can't send the call that it is to make.
+/// Why a protocol can't send the call that the plan describes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct RequestError(String);
@@ -43,7 +43,7 @@ impl RequestError {
         RequestError(why.to_string())
     }
 
-    /// A connection that carries no calls.
+    /// Returns the error for a limit of 0 calls in flight per connection.
     pub(crate) fn in_flight() -> RequestError {
         RequestError::new("0 calls in flight carry nothing: use 1 or more")
     }
@@ -61,7 +61,7 @@ impl From<clap::Error> for Usage {
     }
 }
 
-/// A plan can't hold what was typed.
+/// Converts a problem that building the plan from flags has found.
 impl From<Problem> for Usage {
     fn from(problem: Problem) -> Usage {
         let help = problem

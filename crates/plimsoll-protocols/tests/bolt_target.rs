@@ -1,4 +1,4 @@
-//! The Bolt reference server on a real socket, byte by byte.
+//! Tests of the Bolt reference server over a real socket, byte by byte.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -67,7 +67,7 @@ impl Server {
     }
 }
 
-/// What the server counted under this name.
+/// Returns the server's counter of this name.
 fn count(counted: &Counted, name: &str) -> u64 {
     let found = counted.counts.iter().find(|(known, _)| *known == name);
     found
@@ -80,7 +80,7 @@ struct Client {
     bytes: Vec<u8>,
 }
 
-/// An answer, owned.
+/// A response with owned bytes.
 #[derive(Debug)]
 struct Answer {
     form: Form,
@@ -160,7 +160,7 @@ fn strings_are_echoed_in_request_layout() {
     let server = Server::start(untyped());
     let mut client = server.connect();
     for (id, form) in [Form::V1, Form::V2, Form::V2_CRC].into_iter().enumerate() {
-        // One connection may mix them.
+        // One connection may mix layouts.
         client.send(Frame {
             form,
             ..string(form, id as u32, b"\x05hello")
@@ -240,7 +240,7 @@ fn services_answer_and_report_sofarpc_errors() {
 #[test]
 fn full_pool_and_queue_answer_busy() {
     let server = Server::start(BoltOptions {
-        // Long enough that all have come before the first is answered.
+        // The delay is long enough for all requests to arrive before the first response.
         delay: Delay::Constant(Duration::from_millis(500)),
         pool: 1,
         queue: 2,
@@ -251,13 +251,13 @@ fn full_pool_and_queue_answer_busy() {
     for id in 0..6 {
         string(Form::V1, id, b"\x01x").write(&mut wire);
     }
-    // In one piece, so that they are read together.
+    // One write, so that the requests are read together.
     client.stream.write_all(&wire).unwrap();
     let answers: Vec<(u32, u16)> = (0..6)
         .map(|_| client.answer())
         .map(|a| (a.id, a.status))
         .collect();
-    // Which ones find the queue full is up to the server's threads.
+    // Which requests find the queue full depends on the server's threads.
     let statuses: Vec<u16> = answers.iter().map(|(_, status)| *status).collect();
     let busy = Status::ServerThreadpoolBusy.number();
     assert_eq!(statuses, [busy, busy, busy, 0, 0, 0]);
@@ -324,7 +324,7 @@ fn non_bolt_bytes_close_only_their_connection() {
         client.stream.write_all(wire).unwrap();
         assert!(client.is_closed(), "{wire:?}");
     }
-    // Slow bytes are no reason to close.
+    // The server must not close a connection whose bytes arrive slowly.
     let mut wire = Vec::new();
     string(Form::V1, 8, b"\x01x").write(&mut wire);
     for byte in &wire {
@@ -332,7 +332,7 @@ fn non_bolt_bytes_close_only_their_connection() {
         std::thread::sleep(Duration::from_micros(200));
     }
     assert_eq!(good.answer().content, b"\x01x");
-    // An answer to nothing, and a oneway: neither is answered.
+    // Neither an unexpected acknowledgement nor a one-way request gets a response.
     good.send(Frame::heartbeat_ack(Form::V1, 5));
     good.send(Frame {
         kind: Kind::Oneway { timeout: -1 },

@@ -1,6 +1,6 @@
-//! Frames captured from the Java library (SOFABolt 1.6.10, SOFARPC 5.13.2), from MOSN and
-//! from another load tool: each is read, taken apart to its last value, and written again
-//! byte for byte.
+//! Tests with frames captured from the Java library (SOFABolt 1.6.10, SOFARPC 5.13.2), from MOSN and from
+//! another load tool: each is parsed, its content is decoded completely, and both are encoded again to the
+//! same bytes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -26,7 +26,7 @@ fn frame(bytes: &[u8]) -> Frame<'_> {
     frame
 }
 
-/// Content → values → content.
+/// Decodes a content and encodes it again.
 fn content_again(content: &[u8]) -> Vec<u8> {
     let (mut decoder, mut encoder) = (Decoder::new(content), Encoder::default());
     while decoder.left() > 0 {
@@ -197,7 +197,7 @@ fn sofarpc_requests_parse_and_match_ours() {
             assert!(theirs.is_none() || ours == theirs, "{name}: {key}");
         }
     }
-    // That tool's content is what ours is for the same call.
+    // For the same call, that tool's content equals ours.
     let theirs = vector("sofaload-content-1314");
     assert_eq!(SofaCall::read(&theirs).unwrap().content(), theirs);
 }
@@ -212,7 +212,7 @@ fn sofarpc_responses_match_java_bytes() {
 }
 
 #[test]
-fn failures_say_why() {
+fn failed_responses_include_reason() {
     for (name, needle) in [
         (
             "v1-sofarpc-response-service-missing",

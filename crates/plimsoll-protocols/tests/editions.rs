@@ -1,6 +1,6 @@
-//! Messages of protobuf editions against protobuf's own runtime for Python: the same JSON has
-//! to become the same bytes, whatever features a file sets, and whichever way it came here.
-//! `make setup` installs what `tests/peers/editions.py` needs.
+//! Compares messages of protobuf editions with protobuf's own runtime for Python: the same JSON must become
+//! the same bytes, for all features of a file and all origins of descriptors. `make setup` installs what
+//! `tests/peers/editions.py` needs.
 #![cfg(feature = "schema")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What the features of a file are by default, and the other thing that each can be.
+/// The default of each feature of a file, and its other value.
 const FEATURES: [(&str, &str); 4] = [
     ("field_presence", "IMPLICIT"),
     ("enum_type", "CLOSED"),
@@ -24,8 +24,8 @@ const FEATURES: [(&str, &str); 4] = [
     ("message_encoding", "DELIMITED"),
 ];
 
-/// A file with every kind of field, and every feature set on some of them. `set`: which of
-/// [`FEATURES`] are set on all of it, a bit each.
+/// Returns a file with every kind of field, and with every feature set on some fields. The bits of `set`
+/// select which of [`FEATURES`] are set on the whole file.
 fn file(edition: &str, set: u32) -> String {
     let mut text = format!("// A file.\nedition = \"{edition}\"; package e{edition}.f{set};\n");
     text.push_str("import \"google/protobuf/timestamp.proto\";\n");
@@ -48,7 +48,7 @@ enum Shut { option features.enum_type = CLOSED; SHUT_ONE = 1; SHUT_TWO = 2; SHUT
 enum Wide { option features.enum_type = OPEN; WIDE_ZERO = 0; WIDE_ONE = 1; }
 enum Asis { ASIS_ZERO = 0; ASIS_ONE = 1; }
 message M {
-  // Names that are words of the language.
+  // These names are keywords of the language.
   reserved foo, bar;
   reserved 900 to 950;
   extensions 1000 to max;
@@ -125,7 +125,8 @@ fn messages() -> Vec<Value> {
         all.push(json!({"req": 1, key: value}));
     }
     for (key, value) in [
-        // Numbers that an enum does not have; the last file-wide feature decides for two.
+        // Numbers that an enum does not define; whether two of them are valid depends on the last file-wide
+        // feature.
         ("shut", json!(0)),
         ("shut", json!(3)),
         ("rsh", json!([1, 9])),
@@ -142,7 +143,7 @@ fn messages() -> Vec<Value> {
     all
 }
 
-/// The bytes of each question's message as Python's runtime has them, in hexadecimal.
+/// Returns the messages as Python's runtime encodes them, in hexadecimal.
 fn python(folder: &Path, questions: &str) -> Vec<String> {
     let python = root().join(".peers/venv/bin/python");
     assert!(python.exists(), "no .peers/venv: run `make setup-tests`");

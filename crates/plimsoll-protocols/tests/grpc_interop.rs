@@ -6,14 +6,14 @@
 //! | `empty_unary`, `large_unary` | [`empty_and_large_unary`] |
 //! | `client_streaming`, `server_streaming` | [`client_and_server_streaming`] |
 //! | `ping_pong`, `empty_stream` | [`ping_pong_and_empty_stream`] |
-//! | `client_compressed_unary`, `client_compressed_streaming` | [`requests_that_are_packed`] |
-//! | `server_compressed_unary`, `server_compressed_streaming` | [`answers_that_are_packed`] |
+//! | `client_compressed_unary`, `client_compressed_streaming` | [`compressed_unary_and_streaming_requests`] |
+//! | `server_compressed_unary`, `server_compressed_streaming` | [`compressed_unary_and_streaming_responses`] |
 //! | `custom_metadata` | [`custom_metadata`] |
 //! | `status_code_and_message`, `special_status_message` | [`status_code_and_message`] |
 //! | `unimplemented_method`, `unimplemented_service` | [`unimplemented_method_and_service`] |
 //! | `cancel_after_begin`, `cancel_after_first_response` | [`cancellation`] |
 //! | `timeout_on_sleeping_server` | [`timeout_on_sleeping_server`] |
-//! | `rpc_soak`, `channel_soak` | [`soaks`] |
+//! | `rpc_soak`, `channel_soak` | [`rpc_and_channel_soak`] |
 //!
 //! grpc-go's server knows no compression: there a packed request has to be refused as
 //! UNIMPLEMENTED. Of the compressed requests the probe, a message that is declared as packed
@@ -48,14 +48,14 @@ use plimsoll_wire::http2::{self, Frame, HeaderBlock, kind};
 use ports::free_port;
 use serde_json::{Value, json};
 
-/// Far more than anything takes: a virtual machine starts among what is waited for.
+/// A timeout far beyond what anything takes: it includes the start of a Java virtual machine.
 const LONGEST: Duration = Duration::from_secs(300);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whose server it is.
+/// The language of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Language {
     Go,
@@ -77,7 +77,7 @@ impl Language {
             }
             Language::Java => {
                 let mut command = Command::new("java");
-                // A test is no place to compile twice.
+                // Only the fast compiler is used, since the process is short.
                 command.arg("-XX:TieredStopAtLevel=1").arg("-cp");
                 command.arg(peer("grpc-java/lib").join("*"));
                 command.arg("io.grpc.testing.integration.TestServiceServer");
@@ -122,7 +122,7 @@ impl Drop for Server {
 /// A call to make.
 struct Case {
     method: &'static str,
-    /// One, or those of a stream.
+    /// One message, or those of a stream.
     messages: Vec<Value>,
     pace: Pace,
     cancel_after: Option<u32>,
@@ -143,7 +143,7 @@ fn case(method: &'static str, messages: Vec<Value>) -> Case {
     }
 }
 
-/// What came of it.
+/// The result of a call.
 #[derive(Default)]
 struct Answer {
     done: Option<Done>,
@@ -161,7 +161,7 @@ impl Answer {
         self.done.unwrap().outcome
     }
 
-    /// The messages, taken out of the DATA.
+    /// Returns the messages in the DATA.
     fn messages(&self) -> Vec<&[u8]> {
         let mut rest = &self.body[..];
         let mut messages = Vec::new();
@@ -180,7 +180,7 @@ impl Answer {
     }
 }
 
-/// Reads what a server says, beside the driver.
+/// An independent reader of the server's frames.
 struct Witness {
     pending: Vec<u8>,
     decoder: Decoder,
@@ -248,7 +248,7 @@ impl Interop {
         self.calls(case, 1)
     }
 
-    /// So many calls on one connection, each after the one before; the last one's answer.
+    /// Makes `count` calls on one connection, one after another; returns the last response.
     fn calls(&self, case: Case, count: u32) -> Answer {
         let method = self.schema.method(case.method).unwrap();
         let messages: Vec<Vec<u8>> = case
@@ -285,7 +285,7 @@ impl Interop {
         self.converse(&protocol, case.deadline, count)
     }
 
-    /// Calls on a connection of their own, as the engine would make them.
+    /// Makes calls on a new connection, as the engine would.
     fn converse(&self, protocol: &GrpcProtocol, deadline: Option<Duration>, count: u32) -> Answer {
         let began = Instant::now();
         let now = || Time(began.elapsed().as_nanos() as u64);
@@ -329,7 +329,7 @@ impl Interop {
             if let (Some(started), Some(deadline)) = (started, deadline)
                 && now() > started + deadline
             {
-                // What the engine does when a call's deadline passes.
+                // The engine does the same when a call's deadline passes.
                 driver.cancel(CallId(number), now(), &mut out);
                 answer.done = Some(Done {
                     call: CallId(number),
@@ -356,7 +356,8 @@ impl Interop {
             for event in events.drain(..) {
                 match event {
                     Event::Done(mut done) => {
-                        // As the engine has it: the server counts the deadline, too.
+                        // The engine maps this outcome in the same way, since the server enforces the
+                        // deadline, too.
                         if done.outcome == Outcome::Cancelled
                             && let (Some(started), Some(deadline)) = (started, deadline)
                             && now() >= started + deadline
@@ -389,7 +390,7 @@ fn has_reset(out: &[u8]) -> bool {
     false
 }
 
-/// Tries something with the server of either language.
+/// Runs a test with the server of each language.
 fn with_each(test: impl Fn(&Interop)) {
     let proto = root().join("tests/peers/interop.proto");
     for language in [Language::Go, Language::Java] {
@@ -401,7 +402,7 @@ fn with_each(test: impl Fn(&Interop)) {
     }
 }
 
-/// `n` zero bytes in base64.
+/// Returns `n` zero bytes in base64.
 fn zeros(n: usize) -> String {
     let mut text = "AAAA".repeat(n / 3);
     text.push_str(["", "AA==", "AAA="][n % 3]);
@@ -412,7 +413,7 @@ fn payload(n: usize) -> Value {
     json!({ "body": zeros(n) })
 }
 
-/// A message that holds a payload of `n` zero bytes.
+/// Returns true if a message has a payload of `n` zero bytes.
 fn is_payload(message: &[u8], n: usize) -> bool {
     message.len() >= n && message[message.len() - n..].iter().all(|b| *b == 0) && {
         let head = message.len() - n;
@@ -617,17 +618,17 @@ fn timeout_on_sleeping_server_of(interop: &Interop) {
 }
 
 #[test]
-fn requests_that_are_packed() {
-    with_each(requests_that_are_packed_of);
+fn compressed_unary_and_streaming_requests() {
+    with_each(compressed_unary_and_streaming_requests_of);
 }
 
-fn requests_that_are_packed_of(interop: &Interop) {
+fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
     let request = json!({ "responseSize": 314_159, "payload": payload(271_828) });
     let mut unary = case(UNARY, vec![request]);
     unary.compression = Some(Compression::Gzip);
     let answer = interop.call(unary);
     if interop.language == Language::Go {
-        // What a server answers that does not unpack (gRPC, "Compression").
+        // The status of a server without decompression (gRPC, "Compression").
         return assert_eq!(answer.outcome(), Outcome::Unimplemented);
     }
     assert_eq!(answer.outcome(), Outcome::Ok, "{:?}", answer.details);
@@ -640,11 +641,11 @@ fn requests_that_are_packed_of(interop: &Interop) {
 }
 
 #[test]
-fn answers_that_are_packed() {
-    with_each(answers_that_are_packed_of);
+fn compressed_unary_and_streaming_responses() {
+    with_each(compressed_unary_and_streaming_responses_of);
 }
 
-fn answers_that_are_packed_of(interop: &Interop) {
+fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
     if interop.language == Language::Go {
         return;
     }
@@ -676,18 +677,18 @@ fn answers_that_are_packed_of(interop: &Interop) {
     stream.compression = Some(Compression::Gzip);
     let answer = interop.call(stream);
     assert_eq!(answer.outcome(), Outcome::Ok, "{:?}", answer.details);
-    // grpc-java's server packs none of a stream's messages, asked or not.
+    // grpc-java's server never compresses the messages of a stream.
     assert_eq!(answer.messages_counted, 2);
 }
 
 #[test]
-fn soaks() {
-    with_each(soaks_of);
+fn rpc_and_channel_soak() {
+    with_each(rpc_and_channel_soak_of);
 }
 
-fn soaks_of(interop: &Interop) {
+fn rpc_and_channel_soak_of(interop: &Interop) {
     let request = || json!({ "responseSize": 314_159, "payload": payload(271_828) });
-    // rpc_soak: one connection; channel_soak: each call over one of its own.
+    // rpc_soak uses one connection, channel_soak a new one for each call.
     let answer = interop.calls(case(UNARY, vec![request()]), 100);
     assert_eq!(answer.outcome(), Outcome::Ok, "{:?}", answer.details);
     assert!(is_payload(answer.messages()[0], 314_159));

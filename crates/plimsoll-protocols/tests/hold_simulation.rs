@@ -1,5 +1,5 @@
-//! Connections held for an hour of the simulated network's time: the engine's worker, the
-//! driver, and both ends of TLS, which rest between any two messages.
+//! Tests of connections held for an hour of simulated time: the engine's worker, the driver, and both ends of
+//! TLS, which are idle between messages.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 mod alone;
@@ -23,7 +23,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use alone::Alone;
 
-/// Gives back what it gets, and keeps no more than it has to.
+/// An echo server that buffers no more than necessary.
 struct Echo {
     sessions: ServerSessions,
     connections: BTreeMap<Peer, ServerSession>,
@@ -55,7 +55,7 @@ impl Server for Echo {
     }
 }
 
-/// A plan that needs nothing of the world.
+/// An environment without files and variables.
 struct Nothing;
 
 impl spec::Surroundings for Nothing {
@@ -70,7 +70,7 @@ impl spec::Surroundings for Nothing {
     }
 }
 
-/// Thirty connections with client certificates, held for an hour.
+/// Returns a plan of thirty connections with client certificates, held for an hour.
 fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
     let [ca, _, _, _, cert, key] = certificates.paths().map(|path| path.display().to_string());
     let text = format!(
@@ -83,7 +83,7 @@ fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
     spec::resolve(&spec::read(&text).unwrap(), &Nothing).unwrap()
 }
 
-/// What was recorded of all stages.
+/// Runs the plan and returns the record of all stages.
 fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
     let call: &HoldCall = plan.call.of_type().expect("connections that are held");

@@ -1,5 +1,5 @@
-//! Servers whose reflection is not all that it should be: an older version only, something else in the place of the newer
-//! one, services that are not listed, types that no service names.
+//! Tests with servers of incomplete reflection: an older version only, something else in place of the newer
+//! one, unlisted services, types that no service refers to.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,7 +25,7 @@ use tonic::codegen::http::{Request, Response};
 use tonic::{Code, Status};
 use tonic_reflection::server::Builder;
 
-/// `a.S` with a request that carries any message, and a file of a message that may be carried.
+/// The service `a.S`, whose request may carry any message, and a file with such a message.
 const FILES: [(&str, &str); 2] = [
     (
         "a.proto",
@@ -39,11 +39,11 @@ const FILES: [(&str, &str); 2] = [
     ),
 ];
 
-/// What a server has in the place of grpc.reflection.v1.
+/// What a server has in place of grpc.reflection.v1.
 #[derive(Clone, Copy, Debug)]
 enum Newer {
     Reflection,
-    /// A page with this status.
+    /// An HTML page with this HTTP status.
     Page(u16),
     Status(Code),
     /// The stream is reset.
@@ -63,7 +63,7 @@ fn descriptors() -> Vec<u8> {
     compiler.encode_file_descriptor_set()
 }
 
-/// Serves v1alpha, and `newer` in the place of v1; `listed`: the service that it says it has.
+/// Serves v1alpha, and `newer` in place of v1; `listed` is the service that it lists.
 async fn serve(newer: Newer, older: bool, listed: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -194,7 +194,7 @@ async fn unlisted_symbols_can_be_described() {
     let found = ask(address, Inquiry::Symbol("b.Y"), &[]).await;
     let described = found.expect("a schema").describe("b.Y").expect("a type");
     assert!(described.contains("string sku = 1;"), "{described}");
-    // The services that are listed are there to be suggested.
+    // Listed services can be suggested.
     let address = serve(Newer::Reflection, true, "a.S").await;
     let found = ask(address, Inquiry::Symbol("a.s"), &[]).await;
     assert_eq!(found.expect("a schema").list(), LINE);
@@ -218,7 +218,7 @@ async fn any_payload_types_are_fetched() {
     assert!(bytes.windows(3).any(|part| part == b"b.Y"), "{bytes:?}");
 }
 
-/// A set of `files` files with so many services each.
+/// Encodes a descriptor set of `files` files with `services` services each.
 fn large_set(files: usize, services: usize) -> Vec<u8> {
     let method = MethodDescriptorProto {
         name: Some("Do".to_owned()),
@@ -245,7 +245,7 @@ fn large_set(files: usize, services: usize) -> Vec<u8> {
     set.encode_to_vec()
 }
 
-/// Serves the reflection of `set`. The counter is of the questions that it was asked.
+/// Serves the reflection of `set`. The counter counts the queries.
 async fn serve_large(set: &[u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -268,8 +268,8 @@ async fn serve_large(set: &[u8]) -> (SocketAddr, Arc<AtomicUsize>) {
     (address, asked)
 }
 
-/// Six thousand services, in one file and in thousands: each file is asked for once, but for those whose questions
-/// were under way together.
+/// Six thousand services, in one file and in thousands: each file is queried once, except by concurrent
+/// queries.
 #[tokio::test]
 async fn thousands_of_services_are_listed() {
     for (files, services) in [(1, 6_000), (3_000, 2)] {
@@ -289,7 +289,7 @@ async fn slow_reflection_server_times_out() {
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.expect("a connection");
-        // No call has an answer.
+        // No call is answered.
         let service = service_fn(|_: Request<Incoming>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         });

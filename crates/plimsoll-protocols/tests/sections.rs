@@ -1,4 +1,4 @@
-//! The sections of plans that protocols own: read, resolved, and saved; and their mistakes, by key.
+//! Tests of the plan sections of protocols: they are read, resolved and saved, and errors name their keys.
 
 #[path = "../../plimsoll-plugin/tests/built/mod.rs"]
 mod built;
@@ -21,7 +21,7 @@ use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
 use plimsoll_protocols::registry::register;
 
-/// Files, and nothing else.
+/// An environment with files only.
 struct World;
 
 impl Surroundings for World {
@@ -40,7 +40,7 @@ fn held(call: &str, load: &str) -> String {
     format!("target = \"tls://a:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n{call}\n[load]\n{load}\n")
 }
 
-/// The problems of a plan.
+/// Returns the problems of a plan.
 fn problems(text: &str) -> Vec<String> {
     register();
     let found = spec::read(text).and_then(|spec| spec::resolve(&spec, &World));
@@ -109,7 +109,7 @@ fn hold_errors_name_key_and_span() {
     );
 }
 
-/// A ladder of them: with the scheme that secures the link, and without one where it is off.
+/// A ladder of held connections uses the scheme with TLS, and the plaintext scheme for rungs without TLS.
 #[test]
 fn hold_ladder_covers_plaintext_and_tls() {
     register();
@@ -358,7 +358,7 @@ fn fetch_path_from_url_or_section() {
         fetched("http://a:1/", "path = \"/x?y=1\"\nsize = \"3B\""),
         ("/x?y=1".into(), Some(3))
     );
-    // What a run directory keeps is the same plan again.
+    // The plan in the run directory resolves to the same plan.
     let text = "target = \"https://a/bytes/1000\"\n[load]\nclients = 1\ncalls = 1\n[call.fetch]\n";
     let typed = spec::read(text).expect("readable");
     let kept = typed.filled_in(&plan(text)).to_toml().expect("toml");

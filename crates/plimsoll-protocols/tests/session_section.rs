@@ -1,4 +1,4 @@
-//! The `[call.session]` section of plans: what its queries ask.
+//! Tests of the `[call.session]` section of plans, and of the queries that it makes.
 
 use std::io;
 use std::path::Path;
@@ -8,7 +8,7 @@ use plimsoll_model::spec::{Spec, Surroundings, read, resolve};
 use plimsoll_protocols::registry::register;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
 
-/// A file of rows.
+/// An environment with a file of rows.
 struct World;
 
 impl Surroundings for World {
@@ -81,11 +81,11 @@ fn query_text_is_json_escaped() {
             ..QueryText::constant("")
         })
     };
-    // A client has the queries of a whole session in a row.
+    // A client gets the queries of a whole session, one after another.
     assert_eq!(rendered(5, 1), r#"a "cy" 5 2 1"#);
     assert_eq!(rendered(6, 0), r#"a "ann" 6 0 0"#);
 
-    // The plan that a run keeps asks the same.
+    // The saved plan makes the same queries.
     let spec = read(&text(varies, &format!("{ROWS}\n{CLIENTS}"))).unwrap();
     let kept = resolve(&spec, &World).unwrap();
     let kept = spec.filled_in(&kept);

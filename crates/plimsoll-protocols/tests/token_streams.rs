@@ -1,5 +1,6 @@
-//! Streams of tokens as servers write them: each file of `token_streams/` is the body of one answer, made after what
-//! the server of its name sends. Whatever the split of the bytes, the same tokens, counts and end are found.
+//! Tests of token streams as servers write them: each file of `token_streams/` is the body of one response,
+//! modelled on what the server of its name sends. For any split of the bytes, the same tokens, counts and end
+//! must be found.
 
 use std::fs;
 use std::path::Path;
@@ -12,13 +13,13 @@ use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest,
 };
 
-/// What is found in an answer.
+/// The results of parsing a response.
 #[derive(Debug, Default, PartialEq)]
 struct Findings {
     outcome: Option<Outcome>,
-    /// Events that hold tokens.
+    /// The number of events with tokens.
     pieces: u32,
-    /// Of the prompt, of the answer, and streamed.
+    /// Token counts: of the prompt, of the completion, and streamed.
     usage: Option<(u64, u64, u64)>,
     finished: Vec<Count>,
     details: Vec<String>,
@@ -48,7 +49,7 @@ fn driver() -> Http1Driver {
     driver
 }
 
-/// What a fresh connection makes of `body`, which comes in pieces of `step` bytes.
+/// Parses `body`, which arrives in pieces of `step` bytes, on a new connection.
 fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
     let mut driver = driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
@@ -85,7 +86,7 @@ fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
     found
 }
 
-/// Name of the server, pieces, usage, and what ended the answer.
+/// A server's name, the number of pieces, token usage, and what ended the response.
 type Expected = (
     &'static str,
     u32,
@@ -133,7 +134,7 @@ const EXPECTED: &[Expected] = &[
         Some(Count::FinishLength),
         OK,
     ),
-    // 64 of its tokens are thoughts that it keeps to itself.
+    // 64 of its tokens are reasoning that is not streamed.
     ("openai", 2, Some((8, 66, 2)), Some(Count::FinishStop), OK),
     (
         "openai-completions",

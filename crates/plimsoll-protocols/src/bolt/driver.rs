@@ -1,7 +1,7 @@
-//! SOFABolt as the client side of a connection ([`Numbered`]) reads and writes it.
+//! SOFABolt as the engine drives it ([`Numbered`]).
 //!
-//! In the steady state a call costs one copy of the prepared request with its id put in,
-//! and one look at the answer's fixed header. Nothing is allocated.
+//! In the steady state a call costs one copy of the prepared request with its id filled in, and one look at
+//! the response's fixed header. Nothing is allocated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +17,24 @@ use super::{Status, header, sofa};
 use crate::numbered::{Format, Numbered, Purpose};
 use crate::unmade::RequestError;
 
-/// SOFABolt, with its call prepared.
+/// SOFABolt with a prepared call.
 #[derive(Clone, Debug)]
 pub struct BoltProtocol {
     prepared: Arc<Prepared>,
-    /// Where what is sent changes while a run goes on.
+    /// The request, if its header map has values that change during a run.
     renewing: Option<Arc<Renewing>>,
-    /// What the values were that `prepared` has.
+    /// The generation of the values that `prepared` contains.
     generation: u64,
 }
 
-/// One connection's client side.
+/// The client side of one connection.
 pub type BoltDriver = Numbered<BoltProtocol>;
 
 impl BoltProtocol {
     /// Checks and encodes the call.
     ///
     /// # Errors
-    /// What of the call can't be sent.
+    /// Returns what part of the call can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
         let renewing = Renewing::of(call)?.map(Arc::new);
         Ok(BoltProtocol {
@@ -100,7 +100,8 @@ impl Format for BoltProtocol {
         Frame::parse(bytes, self.prepared.max_content).map_err(broken)
     }
 
-    /// How long the fixed header is depends on what it says: byte by byte there.
+    /// The length of the fixed header depends on its contents, so a partial header asks for one more byte at
+    /// a time.
     fn needed(&self, partial: &[u8]) -> Option<usize> {
         let length = Frame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))
@@ -154,7 +155,7 @@ impl Format for BoltProtocol {
     }
 }
 
-/// What an answer means that is not plainly a success, and why.
+/// Returns the outcome of a response that is not a plain success, and its reason.
 #[inline(never)]
 fn verdict(answer: &Frame<'_>) -> (Outcome, Option<String>) {
     let Kind::Response { status } = answer.kind else {
@@ -191,7 +192,7 @@ fn broken(error: FrameError) -> ProtocolError {
     }
 }
 
-/// What a failed answer says.
+/// Returns the text of a failed response.
 fn failure_text(frame: &Frame<'_>) -> Option<String> {
     if frame.codec == super::frame::codec::HESSIAN2 {
         return sofa::failure_text(frame.content);

@@ -1,31 +1,29 @@
-//! One Bolt frame: its fixed header, and class, header and content behind it.
+//! A Bolt frame: a fixed header, followed by class, header map and content.
 //!
-//! Both ends use it: the driver, the reference server, the tests. Reading copies nothing
-//! and believes no length before it is checked against the caller's limit; whatever is
-//! read can be written again byte for byte.
+//! The driver, the reference server and the relay use it. Reading copies nothing and checks each length
+//! against the caller's limit before using it; a frame that was read is written back byte for byte.
 
-/// The largest content a reader should accept unless configured otherwise: 16 MiB.
+/// The default limit of a frame's content: 16 MiB.
 pub const MAX_CONTENT: usize = 16 << 20;
 
-/// Codec bytes. SOFABolt itself knows the first; the others are SOFARPC's.
+/// Codec bytes. The first is SOFABolt's own, the others are SOFARPC's.
 pub mod codec {
-    /// Hessian 2, as SOFARPC has it.
+    /// Hessian 2 in SOFARPC's dialect.
     pub const HESSIAN2: u8 = 1;
     /// JSON text.
     pub const JSON: u8 = 12;
 }
 
-/// How a frame is laid out: the protocol's version, and with version 2 whether it ends
-/// with a checksum.
+/// The layout of a frame: the protocol version, and in version 2 whether the frame ends with a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// Protocol version 1.
     V1,
-    /// `revision` is 1 or 2. Only with 2 does bit 0 of `switches` add a CRC-32.
+    /// Protocol version 2. Only in revision 2 does bit 0 of `switches` add a CRC-32.
     V2 {
-        /// 1, as yet.
+        /// The revision: 1 or 2.
         revision: u8,
-        /// Bit 0: a CRC-32 follows the content.
+        /// The switches. Bit 0: a CRC-32 follows the content.
         switches: u8,
     },
 }
@@ -42,14 +40,14 @@ impl Form {
         switches: 0,
     };
 
-    /// A CRC-32 follows the content.
+    /// Returns true if a CRC-32 follows the content.
     #[inline]
     pub fn has_crc(self) -> bool {
         matches!(self, Form::V2 { revision: 2, switches } if switches & 1 == 1)
     }
 
-    /// The same layout for a frame that no peer puts a checksum on: heartbeats and
-    /// answers that report a failure.
+    /// Returns the same layout without a checksum, for frames that no peer adds one to: heartbeats and
+    /// failure responses.
     #[must_use]
     pub fn without_switches(self) -> Form {
         match self {
@@ -61,7 +59,7 @@ impl Form {
         }
     }
 
-    /// The byte at which the id begins.
+    /// Returns the offset of the id in a frame.
     #[inline]
     pub fn id_at(self) -> usize {
         match self {
@@ -70,7 +68,7 @@ impl Form {
         }
     }
 
-    /// Where a request's timeout is in a frame: behind id, codec and switches.
+    /// Returns the offset of a request's timeout in a frame: after id, codec and switches.
     pub(super) fn timeout_at(self) -> usize {
         match self {
             Form::V1 => 10,
@@ -79,36 +77,36 @@ impl Form {
     }
 }
 
-/// Who says it, and what only this direction has.
+/// The type of a frame, with the field that only this type has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A call that wants an answer.
+    /// A request that expects a response.
     Request {
         /// The timeout in milliseconds; negative: none.
         timeout: i32,
     },
-    /// No answer is wanted, and none is allowed.
+    /// A request without a response.
     Oneway {
         /// The timeout in milliseconds; negative: none.
         timeout: i32,
     },
-    /// A number of [`super::Status`].
+    /// A response.
     Response {
-        /// See [`super::Status`].
+        /// The status code: see [`super::Status`].
         status: u16,
     },
 }
 
-/// What the frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Keeps the connection, and is answered.
+    /// Keeps the connection alive; the receiver acknowledges it.
     Heartbeat = 0,
     /// A call.
     RpcRequest = 1,
-    /// The answer to a call.
+    /// The response to a call.
     RpcResponse = 2,
-    /// MOSN's extension: the sender takes no more requests on this connection.
+    /// MOSN's extension: the sender accepts no more requests on this connection.
     GoAway = 100,
 }
 
@@ -124,87 +122,87 @@ impl Command {
     }
 }
 
-/// A whole frame.
+/// A complete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The layout: which fields the fixed header has.
+    /// The layout, which determines the fields of the fixed header.
     pub form: Form,
-    /// Whether it is a request, and what that carries besides.
+    /// The frame's type.
     pub kind: Kind,
     /// The command code.
     pub command: Command,
-    /// The command's version: 1 in every frame seen; carried as it is.
+    /// The command's version: 1 in all frames seen so far. It is preserved.
     pub command_version: u8,
-    /// The request's id, which its answer repeats.
+    /// The request's id, which its response repeats.
     pub id: u32,
-    /// How the content is encoded: see [`codec`].
+    /// The encoding of the content: see [`codec`].
     pub codec: u8,
-    /// The Java class that the content is an object of.
+    /// The Java class of the content.
     pub class: &'a [u8],
-    /// See [`super::header`].
+    /// The header map: see [`super::header`].
     pub header: &'a [u8],
-    /// The content as it is encoded.
+    /// The encoded content.
     pub content: &'a [u8],
 }
 
-/// What a frame's fixed header says, without anything of what follows it.
+/// A frame's fixed header, without what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The layout: which fields the fixed header has.
+    /// The layout, which determines the fields of the fixed header.
     pub form: Form,
-    /// Whether it is a request, and what that carries besides.
+    /// The frame's type.
     pub kind: Kind,
     /// The command code.
     pub command: Command,
-    /// The request's id, which its answer repeats.
+    /// The request's id, which its response repeats.
     pub id: u32,
-    /// How the content is encoded: see [`codec`].
+    /// The encoding of the content: see [`codec`].
     pub codec: u8,
-    /// The length of the whole frame, with its checksum. Bytes.
+    /// The length of the whole frame, including its checksum. Bytes.
     pub length: usize,
     command_version: u8,
-    /// The byte at which the class begins.
+    /// The offset of the class. Bytes.
     start: usize,
     class: usize,
     header: usize,
     content: usize,
 }
 
-/// The bytes are no frame: there is no way to find the next one.
+/// The bytes are not a frame. The next frame can't be located after this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The first byte names another protocol.
     #[error("protocol byte {0:#04x}, expected 0x01 or 0x02")]
     Protocol(u8),
-    /// Version 2 in a revision that is unknown.
+    /// An unknown revision of protocol version 2.
     #[error("revision {0} of protocol version 2, expected 1 or 2")]
     Revision(u8),
-    /// Neither request, one-way request nor answer.
+    /// The type is neither request, one-way request nor response.
     #[error("frame type {0}, expected 0 (response), 1 (request) or 2 (oneway)")]
     Type(u8),
-    /// A command code that is unknown.
+    /// An unknown command code.
     #[error("command {0}, expected 0 (heartbeat), 1 (request), 2 (response) or 100 (goaway)")]
     Command(u16),
-    /// Switches of version 2 that are unknown.
+    /// Unknown switches of version 2.
     #[error("switches {0:#04x}, expected a value below 0x80")]
     Switches(u8),
-    /// The content's length has a sign.
+    /// The content's length is negative.
     #[error("a content of {0} bytes: the length is negative")]
     NegativeContent(i32),
-    /// A content over the limit for answers.
+    /// The content is over the reader's limit.
     #[error("a content of {length} bytes, over the limit of {limit}")]
     ContentTooLong {
-        /// What the frame says. Bytes.
+        /// The content's length. Bytes.
         length: usize,
-        /// Bytes.
+        /// The limit. Bytes.
         limit: usize,
     },
-    /// The frame was changed on its way.
+    /// The checksum does not match: the frame was changed in transit.
     #[error("checksum {seen:#010x}, expected {expected:#010x} (CRC-32)")]
     Crc {
-        /// What the frame says.
+        /// The checksum in the frame.
         seen: u32,
-        /// What its bytes make.
+        /// The checksum of its bytes.
         expected: u32,
     },
 }
@@ -220,27 +218,27 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl<'a> Frame<'a> {
-    /// The length of the frame that `bytes` begin with, as soon as its fixed header is
-    /// there. `limit`: of the content, in bytes.
+    /// Returns the length of the frame that `bytes` begin with, as soon as its fixed header is complete.
+    /// `limit` applies to the content, in bytes.
     ///
     /// # Errors
-    /// As soon as the bytes seen can't become a frame.
+    /// Returns an error as soon as the bytes can't become a frame.
     #[inline]
     pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
         Ok(Head::parse(bytes, limit)?.map(|head| head.length))
     }
 
-    /// The head of a frame whose content may have any length; `None`: it is not whole, or the bytes
-    /// are no frame.
+    /// Returns the fixed header of a frame whose content may have any length; `None`: it is incomplete, or
+    /// the bytes are not a frame.
     pub fn head(bytes: &[u8]) -> Option<Head> {
         Head::parse(bytes, usize::MAX).ok()?
     }
 
-    /// The frame at the start of `bytes` and its length; `None`: more bytes are needed.
-    /// `limit`: of the content, in bytes.
+    /// Returns the frame at the start of `bytes` and its length; `None`: it is incomplete. `limit` applies to
+    /// the content, in bytes.
     ///
     /// # Errors
-    /// As soon as the bytes seen can't become a frame.
+    /// Returns an error as soon as the bytes can't become a frame.
     #[inline]
     pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Frame<'a>, usize)>, FrameError> {
         let Some(head) = Head::parse(bytes, limit)? else {
@@ -272,8 +270,8 @@ impl<'a> Frame<'a> {
         Ok(Some((frame, head.length)))
     }
 
-    /// Appends the frame. Class and header beyond 65,535 bytes and content beyond
-    /// 2,147,483,647 can't be written: check with [`Frame::is_writable`].
+    /// Appends the frame. A class or header over 65,535 bytes or a content over 2,147,483,647 bytes can't be
+    /// written: check with [`Frame::is_writable`] first.
     pub fn write(&self, out: &mut Vec<u8>) {
         debug_assert!(self.is_writable());
         let start = out.len();
@@ -312,15 +310,15 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Whether all lengths fit their fields. Java reads those of class and header as signed
-    /// numbers, and so takes at most 32,767 bytes.
+    /// Returns true if all lengths fit their fields. Java reads the lengths of class and header as signed
+    /// numbers, and so accepts at most 32,767 bytes.
     pub fn is_writable(&self) -> bool {
         self.class.len() <= u16::MAX as usize
             && self.header.len() <= u16::MAX as usize
             && self.content.len() <= i32::MAX as usize
     }
 
-    /// A heartbeat in the given layout.
+    /// Returns a heartbeat in the given layout.
     pub fn heartbeat(form: Form, id: u32) -> Frame<'static> {
         Frame {
             form: form.without_switches(),
@@ -335,7 +333,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The answer to a heartbeat.
+    /// Returns the acknowledgement of a heartbeat.
     pub fn heartbeat_ack(form: Form, id: u32) -> Frame<'static> {
         Frame {
             kind: Kind::Response { status: 0 },
@@ -343,7 +341,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// An answer that is a status and nothing else.
+    /// Returns a response that has a status only.
     pub fn bare_response(form: Form, id: u32, codec: u8, status: super::Status) -> Frame<'static> {
         Frame {
             kind: Kind::Response {
@@ -359,7 +357,7 @@ impl<'a> Frame<'a> {
 impl Head {
     #[inline]
     fn parse(bytes: &[u8], limit: usize) -> Result<Option<Head>, FrameError> {
-        // Everything behind the protocol byte is shifted by one in version 2, and the
+        // Compared with version 1, version 2 shifts everything after the protocol byte by one, and the
         // lengths by one more, for the switches.
         let Some(&protocol) = bytes.first() else {
             return Ok(None);
@@ -423,7 +421,7 @@ impl Head {
                 limit,
             });
         }
-        // At most 2 × 64 KiB beyond the limit: no overflow.
+        // At most 2 × 64 KiB above the limit, so this can't overflow.
         let body_end = start + class + header + content;
         let length = body_end + if form.has_crc() { 4 } else { 0 };
         Ok(Some(Head {
@@ -442,7 +440,7 @@ impl Head {
     }
 }
 
-/// What a start too short for a frame already shows to be wrong.
+/// Returns the error that bytes too short for a fixed header already show.
 fn check_start(bytes: &[u8], at: usize) -> Result<(), FrameError> {
     if at == 2
         && let Some(&revision) = bytes.get(1)

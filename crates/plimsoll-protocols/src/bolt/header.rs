@@ -1,32 +1,31 @@
-//! The header map of a Bolt frame: pairs of strings, each with a 32-bit length, to the
-//! end of the header. A length of -1 is a null.
+//! The header map of a Bolt frame: pairs of strings, each prefixed with a 32-bit length, up to the end of the
+//! header. A length of -1 is a null.
 
-/// A SOFARPC answer that carries this key with the value `true` is a failure, whatever
-/// its Bolt status says.
+/// A SOFARPC response with this key and the value `true` is a failure, whatever its Bolt status.
 pub const RESPONSE_ERROR: &[u8] = b"sofa_head_response_error";
-/// `interface:version`, looked at by the server before it decodes the content.
+/// The key of `interface:version`, which the server reads before it decodes the content.
 pub const SERVICE: &str = "service";
 /// The key of the service: interface and version.
 pub const TARGET_SERVICE: &str = "sofa_head_target_service";
 /// The key of the method's name.
 pub const METHOD_NAME: &str = "sofa_head_method_name";
 
-/// The header is not a map: a length goes beyond its end, or is below -1.
+/// The header is not a map: a length exceeds the remaining bytes, or is below -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header map: at byte {at} a length of {length}, with {left} bytes left")]
 pub struct HeaderError {
-    /// Where the length stands. Bytes from the map's beginning.
+    /// The offset of the length from the map's beginning. Bytes.
     pub at: usize,
-    /// The length that is written there.
+    /// The invalid length.
     pub length: i32,
-    /// Bytes that are left.
+    /// The remaining bytes.
     pub left: usize,
 }
 
-/// One entry; `None` is a null.
+/// An entry: key and value; `None` is a null.
 pub type Pair<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// The pairs of a header map in their order, without copying; the first error is the last item.
+/// Returns the pairs of a header map in order, without copying. An error is the last item.
 #[inline]
 pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, HeaderError>> {
     let mut at = 0;
@@ -42,7 +41,7 @@ pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, HeaderError
     })
 }
 
-/// The text at this byte, behind which `at` is then.
+/// Reads the string at offset `at` and advances `at` past it.
 #[inline]
 fn text<'a>(header: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, HeaderError> {
     let start = *at;
@@ -66,10 +65,10 @@ fn text<'a>(header: &'a [u8], at: &mut usize) -> Result<Option<&'a [u8]>, Header
     Ok(Some(text))
 }
 
-/// The value of `key`, the first one if there are several.
+/// Returns the value of `key`, the first if there are several.
 ///
 /// # Errors
-/// Where the map is malformed before the key is found.
+/// Returns an error if the map is malformed before the key is found.
 pub fn find<'a>(header: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, HeaderError> {
     for pair in pairs(header) {
         if let (Some(name), value) = pair?
@@ -119,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_are_reported() {
+    fn invalid_header_lengths_are_reported() {
         for header in [
             &[0u8, 0][..],
             &[0, 0, 0, 9, b'a'],

@@ -23,11 +23,11 @@ use crate::foreign::Tool;
 use crate::numbered;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
 
-/// As SOFABolt's own clients have it.
+/// The interval of SOFABolt's own clients.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// Without a service or a class, what load tools for SOFARPC are commonly tried with: the
-/// echo of 1,098 characters, in a frame of 1.4 kB.
+/// The default call, if neither service nor class is given: the echo of 1,098 characters, in a frame of 1.4
+/// kB, which load tools for SOFARPC commonly use.
 const DEFAULT_SERVICE: &str = "com.alipay.test.TestService:1.0";
 const DEFAULT_METHOD: &str = "echoStr";
 const DEFAULT_ECHO_CHARS: usize = 1098;
@@ -233,12 +233,13 @@ impl Section for BoltOptions {
 }
 
 impl BoltOptions {
-    /// Whether class and content are given as they are.
+    /// Returns true if the call is given as raw class and content.
     fn is_raw(&self) -> bool {
         self.class.is_some() || self.content.is_some() || self.content_file.is_some()
     }
 
-    /// What was asked for of the header map: entries that stay as they are, and those that commands print.
+    /// Returns the entries of the header map: constant ones, and live ones whose values commands print during
+    /// the run.
     fn entries(
         &self,
         problems: &mut Problems,
@@ -260,7 +261,7 @@ impl BoltOptions {
         (constant, live)
     }
 
-    /// Class, header map and content as a frame carries them.
+    /// Encodes class, header map and content for a frame.
     fn encoded(
         &self,
         header: &[(String, String)],
@@ -291,7 +292,8 @@ impl BoltOptions {
         Ok(typed::raw(class, content, extra))
     }
 
-    /// Sending the braces as they are would look like success.
+    /// Rejects template fields such as `{{seq}}`: Bolt calls are constant, and the braces would be sent
+    /// literally without an error.
     fn check_constant(&self, problems: &mut Problems) {
         let header = self.header.iter().map(|(name, value)| {
             let typed = match value {
@@ -314,7 +316,7 @@ impl BoltOptions {
         }
     }
 
-    /// Either a service and its method, or raw parts: not a mixture.
+    /// Checks that either service and method or class and content are given, and not a mixture.
     fn check_shape(&self, problems: &mut Problems) {
         if self.is_raw() {
             for (key, given) in [

@@ -1,5 +1,5 @@
-//! Bolt as relays carry it: a frame is passed on as it came, with another id; with a checksum that is
-//! made anew.
+//! The relay codec of Bolt. A frame is relayed unchanged except for its id, and for its checksum, which is
+//! recomputed.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use super::hessian::{self, Value};
 use super::{Command, Form, Frame, FrameError, Kind, Status, header};
 use crate::relayed::{self, Broken, CodecOptions, FrameCodec, Manner, Seen, Sender, Unusable, Why};
 
-/// The codec of a route, with the longest content of a frame. Bytes.
+/// The codec of a route, with the limit of a frame's content. Bytes.
 #[derive(Clone, Debug)]
 pub struct Codec(usize);
 
-/// A Java server answers all requests of a connection in the layout of its first one, so
-/// each layout has connections of its own.
+/// The number of frame layouts. A Java server answers all requests of a connection in the layout of the
+/// first, so each layout needs connections of its own.
 const FRAME_LAYOUTS: usize = 3;
 
-/// Packs the revision of version 2, or 0, the switches, and the codec.
+/// Packs the layout into one number: the revision of version 2 (0 for version 1), the switches, and the
+/// codec.
 #[inline]
 fn manner(form: Form, codec: u8) -> Manner {
     let (revision, switches) = match form {
@@ -122,7 +123,7 @@ impl FrameCodec for Codec {
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
         let mut answer = Frame::bare_response(form, narrow(id), codec, status);
-        // The text is for reasons that no status says.
+        // Reasons without a status of their own are explained by a text.
         let text = match why {
             Why::TooLong => {
                 let limit = self.0;
@@ -159,7 +160,8 @@ impl FrameCodec for Codec {
     }
 }
 
-/// Finds what a peer may end its connection for, and other calls with it. Such a frame is not passed on.
+/// Rejects frames for which a peer might close its connection, and so fail other calls. Such a frame is not
+/// relayed.
 #[inline]
 fn check(frame: &Frame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;
@@ -215,7 +217,7 @@ fn kind(kind: Kind, command: Command) -> relayed::Kind {
     }
 }
 
-/// Ids of Bolt have 32 bits: those read from its frames, and those that calls are given.
+/// Converts an id to Bolt's 32 bits. Ids read from frames and ids assigned to calls always fit.
 #[inline]
 fn narrow(id: u64) -> u32 {
     id as u32

@@ -1,7 +1,7 @@
-//! The lines that SOFARPC's load tools print, for a run over Bolt.
+//! The summary that load tools for SOFARPC print, for runs over Bolt.
 //!
-//! A second look at figures that the tables above show too, laid out for whoever is
-//! used to it, or has scripts that read it. Times are service times: from the actual send.
+//! It repeats figures of the tables above in the format of those tools, for people and scripts that are used
+//! to it. Times are service times: from the actual send.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use plimsoll_model::{Blame, Count, Outcome, TimeMeasure};
 use super::Status;
 use super::status::SOFA_ERROR;
 
-/// The lines below the tables of a run over Bolt.
+/// Returns the text below the tables of a run over Bolt.
 pub(super) fn render(run: &Run) -> String {
     let record = run.measured();
     let total = &run.summary.total;
@@ -60,7 +60,8 @@ pub(super) fn render(run: &Run) -> String {
     out
 }
 
-/// How `traffic` divides, where contents were counted; earlier versions did not.
+/// Returns how `traffic` divides into headers and contents; empty for runs of earlier versions, which did not
+/// count contents.
 fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
     let data = record.measures.of(Count::ContentBytes);
     match data {
@@ -73,8 +74,8 @@ fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
     }
 }
 
-/// Every call that was due is in total; the others divide it, but for those that were given up
-/// because the run ended.
+/// Prints the counts of requests. All scheduled calls are in `total`; the other counts divide it, except for
+/// calls abandoned at the end of the run.
 fn requests(out: &mut String, record: &StageRecord) {
     let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
     let blamed = |blame: &[Blame]| -> u64 {
@@ -114,8 +115,8 @@ fn statuses(out: &mut String, record: &StageRecord) {
     let _ = writeln!(out, "of SUCCESS, with an error header: {sofa}");
 }
 
-/// Least, most, mean and standard deviation of some values, and how many of them in 100 are that near to the mean;
-/// dashes where there are none.
+/// Prints minimum, maximum, mean and standard deviation of some values, and the percentage of values within
+/// one standard deviation of the mean; dashes if there are no values.
 fn spread(out: &mut String, name: &str, figures: Option<([f64; 4], f64)>, show: fn(f64) -> String) {
     let dash = || "–".to_owned();
     let ([min, max, mean, sd], near) = match figures {
@@ -144,7 +145,7 @@ fn us(ns: f64) -> String {
     time(ns / 1e3)
 }
 
-/// Calls ended a second, over the whole seconds of the measured stages.
+/// Returns the distribution of calls ended per second, over the intervals of the measured stages.
 fn rates(run: &Run) -> Option<([f64; 4], f64)> {
     let intervals = run.intervals().unwrap_or_default();
     let rates: Vec<f64> = intervals
@@ -173,7 +174,7 @@ fn distribution(out: &mut String, times: &Times) {
     };
     let _ = writeln!(out, "latency distribution");
     for percent in [50, 75, 90, 95, 99] {
-        // A dash where the sample is too small to tell.
+        // A dash is printed if the sample is too small for the quantile.
         let shown = quantile(h, f64::from(percent) / 100.0)
             .map_or_else(|| "–".to_owned(), |ns| time(ns as f64 / 1e3));
         let _ = writeln!(out, "{percent:>7}% {shown:>11}");

@@ -1,9 +1,8 @@
-//! A request encoded once, of which only the id changes from call to call.
+//! A request that is encoded once; only its id changes from call to call.
 //!
-//! With a checksum the bytes behind the id change too. CRC-32 is linear over GF(2), so
-//! the checksum of a frame with a given id is that of the frame with id 0, combined by
-//! exclusive or with what each byte of the id adds: four table look-ups instead of a pass
-//! over the frame.
+//! With a checksum, the bytes of the checksum change too. CRC-32 is linear over GF(2), so the checksum of a
+//! frame with a given id is that of the frame with id 0, XORed with a value for each byte of the id: four
+//! table look-ups instead of a pass over the frame.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,13 +16,13 @@ use super::header;
 use crate::numbered::Settings;
 use crate::unmade::RequestError;
 
-/// Bytes of a class, or of a header map: their lengths have sixteen bits, with a sign.
+/// The maximum length of a class or header map, whose lengths are signed 16-bit numbers in Java. Bytes.
 const MAX_HEADER: usize = i16::MAX as usize;
 
-/// Bytes of a content.
+/// The maximum length of a content. Bytes.
 const MAX_CONTENT: usize = i32::MAX as usize;
 
-/// One kind of call over Bolt, its content encoded.
+/// A call over Bolt with its content encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BoltCall {
     /// `service/method`, or the class of a raw call.
@@ -32,26 +31,26 @@ pub struct BoltCall {
     pub form: Form,
     /// The codec byte of the content.
     pub codec: u8,
-    /// The class's name, as it is sent.
+    /// The encoded class name.
     pub class: Vec<u8>,
-    /// The header map, encoded, but for the entries that commands print.
+    /// The encoded header map, without the live entries.
     pub header: Vec<u8>,
-    /// Its entries that were asked for.
+    /// The constant entries that the plan adds to the header map.
     pub constant: Vec<(String, String)>,
-    /// The entries that commands print, whose values change while a run goes on; templates that are nothing but such
-    /// a value.
+    /// Live entries: their values are printed by commands and change during a run. Each template consists of
+    /// such a value only.
     pub live: Vec<MetadataField>,
-    /// The content as it is sent.
+    /// The encoded content.
     pub content: Vec<u8>,
-    /// What the server gets as the call's timeout; `None`: none.
+    /// The call's timeout that is sent to the server; `None`: none.
     pub timeout: Option<Duration>,
-    /// No answer is expected.
+    /// Whether no response is expected.
     pub oneway: bool,
-    /// Calls at once on one connection; `None`: no limit.
+    /// The limit of calls in flight on one connection; `None`: no limit.
     pub in_flight: Option<u32>,
     /// Silence after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
-    /// Answers with a content larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// Responses with a larger content fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_content: usize,
 }
 
@@ -85,19 +84,20 @@ impl Call for BoltCall {
     }
 }
 
-/// Requests whose header map has values that change while a run goes on: encoded anew once for each change,
+/// A request whose header map has values that change during a run. It is encoded once for each change,
 /// whatever the number of connections and calls.
 #[derive(Debug)]
 pub(super) struct Renewing {
-    /// The request without the values.
+    /// The request without the live entries.
     bare: Prepared,
     live: Vec<(String, Arc<LiveValue>)>,
-    /// As the values were last, and what [`Renewing::generation`] was before they were read.
+    /// The request with its latest values, and their [`Renewing::generation`], which was read before the
+    /// values.
     current: Mutex<(u64, Arc<Prepared>)>,
 }
 
 impl Renewing {
-    /// `None`: nothing of the request changes.
+    /// Returns `None` if the request has no live entries.
     pub(super) fn of(call: &BoltCall) -> Result<Option<Renewing>, RequestError> {
         let values = call.live.iter();
         let values = values.filter_map(|field| match &field.template.alone()?.source {
@@ -118,14 +118,14 @@ impl Renewing {
         }))
     }
 
-    /// Another number than before where the request may be another.
+    /// Returns the generation of the values, which changes when a value changes.
     #[inline]
     pub(super) fn generation(&self) -> u64 {
         generation(&self.live)
     }
 
-    /// The request as its values are now, and their generation. Where they have grown too long for a frame, it
-    /// stays as it was.
+    /// Returns the request with the current values, and their generation. If the values have become too long
+    /// for a frame, the previous request is kept.
     pub(super) fn current(&self) -> (u64, Arc<Prepared>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
@@ -152,21 +152,21 @@ fn too_long(what: &str, length: usize, most: usize) -> RequestError {
     ))
 }
 
-/// The bytes of a request and the settings of its connections.
+/// A request's bytes and the settings of its connections.
 #[derive(Debug)]
 pub(super) struct Prepared {
     /// The frame, with id 0.
     frame: Vec<u8>,
     id_at: usize,
-    /// What each value of each byte of the id adds to the checksum.
+    /// For each byte of the id and each of its values, the change of the checksum.
     crc: Option<Box<[[u32; 256]; 4]>>,
     pub(super) form: Form,
     pub(super) oneway: bool,
     timeout: Option<Duration>,
-    /// What the connections have alike.
+    /// The settings that all connections share.
     pub(super) settings: Settings,
     pub(super) max_content: usize,
-    /// Bytes of the content within the frame.
+    /// The length of the content within the frame. Bytes.
     pub(super) content_bytes: u64,
 }
 
@@ -215,7 +215,7 @@ impl Prepared {
         })
     }
 
-    /// The same with more entries at the end of the header map.
+    /// Returns the request with the live entries appended to its header map.
     fn with(&self, live: &[(String, Arc<LiveValue>)]) -> Result<Prepared, RequestError> {
         let parsed = Frame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
@@ -247,8 +247,7 @@ impl Prepared {
         })
     }
 
-    /// Appends the request with `id` of a call that was due `waited` ago: its timeout is what is
-    /// left.
+    /// Appends the request with `id` of a call that was due `waited` ago; its timeout is the remaining time.
     pub(super) fn write_waited(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
         let start = out.len();
         self.write(id, out);
@@ -285,23 +284,23 @@ impl Prepared {
     }
 }
 
-/// A timeout as a frame has it: one below a millisecond must not become "none".
+/// Converts a timeout to a frame's milliseconds, at least 1, so that a short timeout does not become "none".
 fn millis(timeout: Duration) -> i32 {
     i32::try_from(timeout.as_millis().max(1)).unwrap_or(i32::MAX)
 }
 
-/// What ids add to the checksum of `frame`, where its form has one.
+/// Returns the checksum tables of `frame`, if its layout has a checksum.
 fn crc_of(form: Form, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
     (form.has_crc()).then(|| crc_of_ids(frame.len() - 4, form.id_at()))
 }
 
-/// For each byte of an id at `id_at` of `length` bytes, what its values add to the CRC.
+/// Returns, for each byte of an id at offset `id_at` of `length` bytes, the change of the CRC for each value.
 fn crc_of_ids(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
     let mut zeros = vec![0u8; length];
     let nothing = crc32fast::hash(&zeros);
     let mut tables = Box::new([[0u32; 256]; 4]);
     for (place, table) in tables.iter_mut().enumerate() {
-        // One bit at a time: the other values are their sums.
+        // CRCs of single bits first: those of all other values are XORs of these.
         for bit in 0..8 {
             zeros[id_at + place] = 1 << bit;
             table[1 << bit] = crc32fast::hash(&zeros) ^ nothing;
@@ -385,7 +384,7 @@ mod tests {
             assert_ne!(renewing.generation(), generation);
         }
         assert!(Renewing::of(&BoltCall::default()).unwrap().is_none());
-        // What no longer fits is not sent.
+        // A value that no longer fits is not sent.
         let most = vec![b'a'; MAX_HEADER - 100];
         let request = BoltCall {
             header: most,

@@ -1,5 +1,5 @@
-//! SOFARPC on Bolt: what a call to a Java interface is as class, header and content, and
-//! what its answer means.
+//! SOFARPC on Bolt: encodes a call of a Java interface as class, header map and content, and decodes the
+//! response.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,10 +8,10 @@ use super::hessian::{self, Class, Decoder, Encoder, Value};
 
 /// The class of a request.
 pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
-/// The class of an answer.
+/// The class of a response.
 pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
 
-/// `class` with its fields in the order in which the Java library describes them.
+/// Returns the definition of a class. `fields` are in the order in which the Java library writes them.
 pub(super) fn described(name: &str, fields: &[&str]) -> Arc<Class> {
     Arc::new(Class {
         name: name.to_owned(),
@@ -46,14 +46,14 @@ pub struct SofaCall {
     pub service: String,
     /// The method's name.
     pub method: String,
-    /// The parameter types of the method, a Java name an argument.
+    /// The Java type of each parameter.
     pub signature: Vec<String>,
-    /// One for each parameter.
+    /// The arguments, one for each parameter.
     pub arguments: Vec<Value>,
 }
 
 impl SofaCall {
-    /// The header map that goes with the call.
+    /// Returns the header map of the call.
     pub fn header(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (key, value) in [
@@ -66,7 +66,7 @@ impl SofaCall {
         out
     }
 
-    /// The content: a `SofaRequest`, and the arguments behind it.
+    /// Encodes the content: a `SofaRequest`, followed by the arguments.
     pub fn content(&self) -> Vec<u8> {
         let mut encoder = Encoder::default();
         encoder.value(&Value::Object {
@@ -95,10 +95,10 @@ impl SofaCall {
         encoder.finish()
     }
 
-    /// Reads a content that [`SofaCall::content`] or a Java client has written.
+    /// Decodes a content that [`SofaCall::content`] or a Java client has written.
     ///
     /// # Errors
-    /// Why it is no `SofaRequest` with its arguments.
+    /// Returns an error if it is not a `SofaRequest` with its arguments.
     pub fn read(content: &[u8]) -> Result<SofaCall, String> {
         let mut decoder = Decoder::new(content);
         let request = decoder.value().map_err(|e| e.to_string())?;
@@ -141,12 +141,12 @@ fn missing(field: &str) -> String {
     format!("field {field} is missing, or of another type")
 }
 
-/// A successful answer.
+/// Encodes a successful response.
 pub fn answer(value: Value) -> Vec<u8> {
     response(false, Value::Null, value)
 }
 
-/// The answer of a service that could not be called. Goes with the header entry
+/// Encodes the response for a service that could not be called. The frame also needs the header entry
 /// [`header::RESPONSE_ERROR`].
 pub fn failure(message: &str) -> Vec<u8> {
     response(true, message.into(), Value::Null)
@@ -159,8 +159,8 @@ fn response(is_error: bool, message: Value, value: Value) -> Vec<u8> {
     })
 }
 
-/// What a failed answer says, for a person: the error message of a `SofaResponse`, or of
-/// the exception that it carries, or of an exception by itself.
+/// Returns the text of a failed response: the error message of a `SofaResponse`, of the exception that it
+/// contains, or of an exception by itself.
 pub fn failure_text(content: &[u8]) -> Option<String> {
     let value = hessian::decode(content).ok()?;
     let message = |value: &Value| {

@@ -1,15 +1,15 @@
-//! Response statuses of SOFABolt (`com.alipay.remoting.ResponseStatus`), and what each is
-//! counted as.
+//! Response statuses of SOFABolt (`com.alipay.remoting.ResponseStatus`), and the outcome that each is counted
+//! as.
 
 use plimsoll_model::Outcome;
 
-/// The answer's header says that the SOFARPC call failed.
+/// The outcome of a response whose header map says that the SOFARPC call failed.
 pub const SOFA_ERROR: Outcome = Outcome::coded("SOFA_ERROR");
 
 macro_rules! statuses {
     ($($name:ident $number:literal $code:literal $outcome:literal)*) => {
-        /// A response status. [`Status::Success`] says only that an answer was made: a
-        /// SOFARPC failure travels as a success with a header entry.
+        /// A response status. [`Status::Success`] says only that there is a response: a failed SOFARPC call
+        /// is a success with a header entry.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Status { $(#[doc = concat!("`", $code, "`, counted as ", $outcome, ".")] $name,)* }
 
@@ -17,23 +17,23 @@ macro_rules! statuses {
             /// All statuses, in the order of their numbers.
             pub const ALL: &'static [Status] = &[$(Status::$name,)*];
 
-            /// The number on the wire.
+            /// Returns the encoded number.
             pub fn number(self) -> u16 {
                 match self { $(Status::$name => $number,)* }
             }
 
-            /// The status of that number; the numbers 0x0a to 0x0f mean nothing.
+            /// Returns the status with this number; 0x0a to 0x0f are unassigned.
             #[inline]
             pub const fn from_number(number: u16) -> Option<Status> {
                 match number { $($number => Some(Status::$name),)* _ => None }
             }
 
-            /// SOFABolt's own name.
+            /// Returns SOFABolt's own name.
             pub fn name(self) -> &'static str {
                 match self { $(Status::$name => $code,)* }
             }
 
-            /// What it is counted as.
+            /// Returns the outcome that the status is counted as.
             #[inline]
             pub const fn outcome(self) -> Outcome {
                 match self { $(Status::$name => const { Outcome::coded($outcome) },)* }
@@ -59,7 +59,7 @@ statuses! {
 }
 
 impl Status {
-    /// The status of that name, in any case.
+    /// Returns the status with this name, ignoring case.
     pub fn from_name(name: &str) -> Option<Status> {
         Status::ALL
             .iter()

@@ -1,4 +1,4 @@
-//! `--trace`: a connection's bytes as a line a frame.
+//! `--trace`: prints one line for each frame of a connection.
 
 use plimsoll_engine::driver::{Direction, Tracer};
 
@@ -6,7 +6,7 @@ use super::frame::{Command, Form, Frame, FrameError, Kind, MAX_CONTENT};
 use super::{Status, header};
 use crate::traced::{Halves, not};
 
-/// Reads along with one connection, both ways, and never disturbs it.
+/// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug, Default)]
 pub struct FrameTracer(Halves);
 
@@ -20,7 +20,8 @@ impl Tracer for FrameTracer {
     }
 }
 
-/// `id 7 request v1 SofaRequest peer.HelloService:1.0 timeout 3000 ms, 297 bytes`
+/// Describes a frame: `id 7 v1 request, timeout 3000 ms, SofaRequest, service=peer.HelloService:1.0, 297
+/// bytes`.
 fn line(frame: &Frame<'_>, length: usize) -> String {
     let form = match frame.form {
         Form::V1 => "v1",

@@ -1,15 +1,15 @@
-//! A call as a person types it → what of it a frame carries: its class, header map and content.
+//! Encoding of a call that was given as flags or plan keys: its class, header map and content.
 
 use super::BoltCall;
 use super::header;
 use super::hessian::{self, Value, from_json};
 use super::sofa::{self, SofaCall};
 
-/// A method of a service, its arguments a JSON array. Without a signature the parameters'
-/// types are the arguments' own.
+/// Encodes the call of a service's method; `arguments` is a JSON array. Without a signature, the parameter
+/// types are derived from the arguments.
 ///
 /// # Errors
-/// The key that is wrong, and what is.
+/// Returns the invalid key and its problem.
 pub fn service<'a>(
     service: &str,
     method: &str,
@@ -56,7 +56,7 @@ pub fn service<'a>(
     })
 }
 
-/// A class and a content as they are.
+/// Returns a call of a raw class and content.
 pub fn raw<'a>(
     class: &str,
     content: Vec<u8>,
@@ -71,10 +71,10 @@ pub fn raw<'a>(
     }
 }
 
-/// One JSON value in Hessian.
+/// Encodes a JSON value in Hessian.
 ///
 /// # Errors
-/// The problem of the JSON.
+/// Returns the problem of the JSON.
 pub fn content(json: &str) -> Result<Vec<u8>, String> {
     let json = serde_json::from_str(json).map_err(|e| format!("not JSON: {e}"))?;
     Ok(hessian::encode(&from_json(&json)?))

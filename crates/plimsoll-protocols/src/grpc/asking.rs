@@ -1,4 +1,4 @@
-//! Servers that are asked something before a load, over the link that the load would use.
+//! Queries of a server before a load, over the same link that the load will use.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::owned::{Lost, Unmade};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A link that did not come up, as a load reports it.
+/// Converts a failed connection to the error that a load would report.
 pub(super) fn no_way(url: &str, error: ConnectError) -> Unmade {
     match error {
         ConnectError::Link { outcome, detail } => Unmade::Engine(EngineError::NoConnection {
@@ -34,10 +34,10 @@ pub(super) fn no_way(url: &str, error: ConnectError) -> Unmade {
     }
 }
 
-/// [`parse_target`] for the schemes of gRPC alone.
+/// Parses a target whose scheme must be one of gRPC's.
 ///
 /// # Errors
-/// The problem with the URL.
+/// Returns the problem with the URL.
 pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     let (target, secured) = parse_target(url)?;
     match (section_of(url), scheme_of(url)) {
@@ -49,10 +49,10 @@ pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     }
 }
 
-/// A target with what a spec says of its link; `tls`: `None` for plaintext.
+/// Prepares the connection to a target from a spec; `tls`: `None` for plaintext.
 ///
 /// # Errors
-/// A name that does not resolve, or files of the TLS settings that are none.
+/// Returns an error if the name does not resolve, or if files of the TLS settings are invalid.
 pub(super) fn server(
     target: &Target,
     tls: Option<TlsSpec>,
@@ -61,7 +61,7 @@ pub(super) fn server(
     let tls = match tls {
         None => None,
         Some(tls) => {
-            // A plan's problems are reported elsewhere.
+            // Invalid settings are reported when the plan is resolved.
             let trust = spec::trust(&tls).unwrap_or(Trust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
@@ -74,7 +74,7 @@ pub(super) fn server(
                 resume: false,
                 early_data: false,
                 full: None,
-                // To be asked, a server need not be spoken to as it is loaded.
+                // A query need not use the TLS settings of the load exactly.
                 versions: tls_versions(tls.versions.as_deref()),
                 compressed: false,
                 key_log: None,
@@ -94,13 +94,13 @@ pub(super) fn server(
     })
 }
 
-/// Those of `typed` that there are; a plan's problems are reported elsewhere.
+/// Returns the known names among `typed`. Unknown ones are reported when the plan is resolved.
 fn known<T>(typed: Option<&[String]>, named: impl Fn(&str) -> Result<T, String>) -> Vec<T> {
     let typed = typed.unwrap_or_default().iter();
     typed.filter_map(|name| named(name).ok()).collect()
 }
 
-/// Those that the plan names; its problems are reported elsewhere.
+/// Returns the TLS versions that the plan names, or all. Unknown ones are reported when the plan is resolved.
 fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
     let known = named.map(|all| {
         all.iter()
@@ -112,7 +112,7 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
         .unwrap_or_else(|| TlsVersion::ALL.to_vec())
 }
 
-/// Asks the server of `spec`; returns why there was no way to it.
+/// Answers the query by asking the server of `spec`. Returns an error if the server can't be reached.
 pub(super) fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
     let why = match reflected(spec, question, proxy) {
         Ok(answer) => {
@@ -132,7 +132,7 @@ pub(super) fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<&Proxy>)
     })
 }
 
-/// `Err`: there was no way to it. Otherwise what it says, or why it does not.
+/// Queries the server. The outer `Err` means that it can't be reached, the inner one that it gave no schema.
 fn reflected(
     spec: &Spec,
     question: &Reflect,

@@ -1,4 +1,4 @@
-//! `message_binary` in `[call.grpc]`: messages in the protobuf encoding, and where they are.
+//! `message_binary` in `[call.grpc]`: sources of messages in the protobuf encoding.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use plimsoll_model::spec::keys_of;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Messages: the path of a file that is one, a table, or a list of them.
+/// The messages of a call: the path of a file with one, a table, or a list of these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BinarySpec(pub Vec<BinarySource>);
 
-/// One message, or several.
+/// A source of one message, or of several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BinarySource {
     /// `"order.bin"` or `{ file = "order.bin" }`: a message.
     File(PathBuf),
-    /// `{ delimited = "orders.bin" }`: messages, each behind its length as a varint, as protobuf's
+    /// `{ delimited = "orders.bin" }`: messages, each prefixed with its length as a varint, as protobuf's
     /// libraries write and parse them (`writeDelimitedTo`).
     Delimited(PathBuf),
     /// `{ base64 = "CAE=" }`: a message.
@@ -26,12 +26,12 @@ pub enum BinarySource {
 }
 
 impl BinarySource {
-    /// The keys of one that is a table.
+    /// Returns the keys of a source that is a table.
     pub fn keys() -> &'static [&'static str] {
         keys_of::<BinaryTable>()
     }
 
-    /// A message that stands in the plan itself.
+    /// Returns the source of a message that is in the plan itself.
     pub fn of(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
     }

@@ -1,4 +1,4 @@
-//! A gRPC call, resolved.
+//! A resolved gRPC call: what the driver needs to send it.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,68 +15,66 @@ use plimsoll_model::template::{
 pub struct BinaryMessage {
     /// The message, without gRPC's prefix.
     pub bytes: Vec<u8>,
-    /// Where it comes from, in words for an error.
+    /// The message's origin, for error messages.
     pub source: String,
 }
 
-/// A method that exists and a message that fits it.
+/// A method of the schema, with messages encoded for it.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedCall {
     /// `package.Service/Method`.
     pub method: String,
     pub kind: MethodKind,
-    /// One; or several for a stream, where the JSON was a list. Where they vary: as the
-    /// first call has them.
+    /// One message, or several for a stream whose JSON was a list. If they vary: those of the first call.
     pub messages: Vec<Vec<u8>>,
-    /// What makes each call's own of them; empty: every call sends the same.
+    /// The renderers of varying messages; empty: every call sends the same.
     pub varying: Vec<Arc<dyn Render>>,
-    /// What an answer has to be; `None`: anything.
+    /// The layout that responses must have; `None`: not checked.
     pub answer: Option<Arc<Shapes>>,
 }
 
-/// What a plan has for messages.
+/// The messages as the plan gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GivenMessages {
     /// Every call sends the empty message.
     #[default]
     Nothing,
-    /// JSON text: a message, or a list of them.
+    /// JSON text: a message or a list of messages.
     Json(String),
     /// Messages in the protobuf encoding.
     Binary(Vec<BinaryMessage>),
 }
 
-/// One kind of gRPC call, its message encoded.
+/// A gRPC call with its message encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GrpcCall {
     /// `package.Service/Method`, without the leading slash.
     pub method: String,
-    /// The request message in the protobuf encoding, without the gRPC prefix. Streams
-    /// have theirs in `stream`. Where messages vary: as the first call has it.
+    /// The request message in the protobuf encoding, without the gRPC prefix. Streams have their messages in
+    /// `stream`. If messages vary: that of the first call.
     pub message: Vec<u8>,
-    /// `None`: every call sends the same.
+    /// The varying messages; `None`: every call sends the same.
     pub varying: Option<Varying>,
-    /// The messages as the plan has them, for the record.
+    /// The messages as the plan gives them, for the run directory.
     pub given: GivenMessages,
-    /// ASCII metadata in order; `-bin` values already in base64. Values may be secret:
-    /// the run directory keeps only the names.
+    /// ASCII metadata in order; `-bin` values already in base64. Values may be secret: the run directory
+    /// keeps only the names.
     pub metadata: Vec<(String, String)>,
-    /// Those that differ from call to call. `None`: there are none.
+    /// The metadata that differs from call to call; `None`: all is constant.
     pub varying_metadata: Option<VaryingMetadata>,
-    /// `:authority`; `None`: host:port of the target.
+    /// The value of `:authority`; `None`: host:port of the target.
     pub authority: Option<String>,
-    /// `user-agent`; `None`: this program and its version.
+    /// The value of `user-agent`; `None`: this program and its version.
     pub user_agent: Option<String>,
-    /// The compression of requests, which is offered for answers, too.
+    /// The compression of requests, also offered for responses.
     pub compression: Option<Compression>,
-    /// Answers with a message larger than this fail with `MESSAGE_TOO_LARGE`, unpacked
-    /// where it was compressed. Bytes.
+    /// Responses with a larger message, measured uncompressed, fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_message: usize,
-    /// Answers with larger metadata fail with `HEAD_TOO_LARGE`. Bytes; 64 KiB at least.
+    /// Responses with larger metadata fail with `HEAD_TOO_LARGE`. At least 64 KiB. Bytes.
     pub max_head: u32,
-    /// `None`: the call is unary.
+    /// The plan of a streaming call; `None`: the call is unary.
     pub stream: Option<StreamPlan>,
-    /// What an answer's message has to be; `None`: anything.
+    /// The layout that response messages must have; `None`: not checked.
     pub answer: Option<Arc<Shapes>>,
 }
 
@@ -103,33 +101,33 @@ impl Call for GrpcCall {
     }
 }
 
-/// How messages are laid out, as far as it decides whether bytes are one of them.
+/// The layout of messages, as far as it decides whether bytes are a valid message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shapes {
-    /// The full name of the first.
+    /// The full name of the top-level message type.
     pub name: String,
-    /// A message, then those that it is made of.
+    /// The top-level message type, followed by those it refers to.
     pub shapes: Vec<Shape>,
 }
 
-/// One kind of message.
+/// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// By field number, in order. Fields of any bytes are left out.
+    /// Fields in the order of their numbers. Fields that accept any bytes are left out.
     pub parts: Vec<(u32, Part)>,
 }
 
-/// What a field of a [`Shape`] holds.
+/// The content of a field of a [`Shape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// UTF-8.
+    /// A string that must be UTF-8.
     Text,
-    /// A message, by its place in [`Shapes::shapes`].
+    /// A message, by its index in [`Shapes::shapes`].
     Message(usize),
 }
 
 impl Shapes {
-    /// What a field of a shape holds; `None`: any bytes.
+    /// Returns the content of a field; `None`: any bytes are valid.
     #[inline]
     pub fn part(&self, shape: usize, field: u32) -> Option<Part> {
         let parts = &self.shapes.get(shape)?.parts;
@@ -138,28 +136,28 @@ impl Shapes {
     }
 }
 
-/// How messages are packed (gRPC over HTTP/2, "Message-Encoding").
+/// The compression of messages (gRPC over HTTP/2, "Message-Encoding").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
     /// gzip (RFC 1952).
     Gzip,
 }
 
-/// Which sides of a call send a stream of messages.
+/// The kind of a method: which sides send a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MethodKind {
-    /// One request, one answer.
+    /// One request, one response.
     Unary,
-    /// One request, any number of answers.
+    /// One request, any number of responses.
     ServerStreaming,
-    /// Any number of requests, one answer.
+    /// Any number of requests, one response.
     ClientStreaming,
-    /// Any number of both.
+    /// Any number of requests and responses.
     Bidirectional,
 }
 
 impl MethodKind {
-    /// The client sends a stream of messages.
+    /// Returns true if the client sends a stream of messages.
     pub fn client_streams(self) -> bool {
         matches!(
             self,
@@ -167,7 +165,7 @@ impl MethodKind {
         )
     }
 
-    /// The server sends a stream of messages.
+    /// Returns true if the server sends a stream of messages.
     pub fn server_streams(self) -> bool {
         matches!(
             self,
@@ -187,33 +185,33 @@ impl fmt::Display for MethodKind {
     }
 }
 
-/// A call that carries several messages.
+/// The plan of a streaming call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamPlan {
-    /// Not [`MethodKind::Unary`].
+    /// The kind of the method, never [`MethodKind::Unary`].
     pub kind: MethodKind,
-    /// Encoded, without a prefix; sent in turn, and after the last the first again.
+    /// The encoded messages, without a prefix. They are sent in order and repeated cyclically.
     pub messages: Vec<Vec<u8>>,
-    /// Messages that the client sends on a call; it half-closes with the last.
+    /// The number of messages that the client sends on a call. It half-closes with the last.
     pub count: u32,
     /// When the messages after the first are sent.
     pub pace: Pace,
-    /// Messages that the server has to send on a call; `None`: as many as it likes.
+    /// The number of messages that the server must send on a call; `None`: any number.
     pub expect: Option<u32>,
-    /// The client cancels the call after so many messages from the server (0: at once),
-    /// and that is its good end.
+    /// The client cancels the call after this many messages from the server (0: at once), which counts as a
+    /// success.
     pub cancel_after: Option<u32>,
-    /// The client ends the call after so long, and that is its good end.
+    /// The client ends the call after this time, which counts as a success.
     pub duration: Option<Duration>,
 }
 
 /// When a stream's messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// All at once, as the windows allow.
+    /// All at once, as the flow-control windows allow.
     None,
-    /// Message k is due k gaps after the stream's beginning.
+    /// Message k is due k gaps after the stream's start.
     Every(Duration),
-    /// Each when the one before it was answered.
+    /// Each after the response to the one before.
     Answers,
 }

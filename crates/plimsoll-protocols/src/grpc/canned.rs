@@ -1,11 +1,10 @@
-//! A gRPC server that answers every request with the same bytes: no socket, no clock,
-//! bytes in and bytes out.
+//! A gRPC server that answers every request with the same bytes. It has no socket and no clock: bytes in, bytes
+//! out.
 //!
-//! It is the far end in the simulation and the driver's tests, where it also checks that
-//! the client keeps to RFC 9113 ([`CannedOptions::check_requests`]), and inside the fast
-//! reference server, where it must never be the limit: answers are prepared once, only
-//! stream ids are put in, and all that one call of [`CannedConnection::receive`] causes
-//! is appended to one buffer.
+//! It is the server in the simulation and in the driver's tests, where it also checks that the client conforms
+//! to RFC 9113 ([`CannedOptions::check_requests`]), and inside the fast reference server, where it must never be
+//! the bottleneck: responses are prepared once, only stream ids are filled in, and everything that one call of
+//! [`CannedConnection::receive`] produces is appended to one buffer.
 //!
 //! ```
 //! use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
@@ -31,47 +30,48 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, ErrorCode, MAX_WINDOW, Violat
 
 use crate::http2::stream_id_places;
 
-/// What the server answers, and how it treats its clients.
+/// The responses of the server, and its limits.
 #[derive(Clone, Debug)]
 pub struct CannedOptions {
-    /// The answer's message, without gRPC's prefix. Not sent if `status` is not 0.
+    /// The message of a response, without gRPC's prefix. Not sent if `status` is not 0.
     pub message: Vec<u8>,
-    /// How many of them an answer has: at least 1.
+    /// The number of messages in a response, at least 1.
     pub messages: u32,
-    /// Requests may have any number of messages, packed or not; otherwise one, not packed.
+    /// Whether requests may have any number of messages, compressed or not. Otherwise they must have one,
+    /// uncompressed.
     pub streams: bool,
-    /// `grpc-status`.
+    /// The value of `grpc-status`.
     pub status: u8,
-    /// `grpc-message`, percent-encoded; empty: none.
+    /// The value of `grpc-message`, percent-encoded; empty: none.
     pub status_message: String,
     /// SETTINGS_MAX_CONCURRENT_STREAMS; `None`: no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// Windows for requests, of a stream and of the connection (at least 65,535, which
-    /// HTTP/2 gives). Bytes. Opened again as requests arrive.
+    /// The receive window of a stream, and of the connection (at least 65,535, HTTP/2's default). Replenished
+    /// as requests arrive. Bytes.
     pub stream_window: u32,
     /// See `stream_window`.
     pub connection_window: u32,
     /// SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub header_table_size: u32,
-    /// GOAWAY with this many requests taken; later ones are ignored.
+    /// Sends GOAWAY after this many requests. Later requests are ignored.
     pub goaway_after: Option<u64>,
-    /// Every nth request is reset with the code, and not answered.
+    /// Resets every nth request with this code instead of answering it.
     pub reset_every: Option<(u64, ErrorCode)>,
-    /// Whole requests are reported to the caller, who completes them when it likes.
+    /// Whether complete requests are reported to the caller, who decides when to answer them.
     pub answered_by_caller: bool,
-    /// Answer a held request even if the client has reset it, as a server does whose
-    /// answer was on the way.
+    /// Whether a held request is answered even if the client has reset it, as by a server whose response was
+    /// already in transit.
     pub ignore_resets: bool,
-    /// Bytes of answers that one [`CannedConnection::receive`] may make, one answer more or
-    /// less; what is beyond waits for [`CannedConnection::go_on`].
+    /// The limit of response bytes that one [`CannedConnection::receive`] produces, exceeded by at most one
+    /// response. The rest waits for [`CannedConnection::go_on`].
     pub most_out: usize,
-    /// Decode requests and fail on what a client must not do. Off: only what is needed
-    /// to answer is read, and nothing is checked.
+    /// Whether requests are decoded and violations by the client are errors. If not, only what is needed to
+    /// answer is read, and nothing is checked.
     pub check_requests: bool,
 }
 
 impl Default for CannedOptions {
-    /// An answer of 9 bytes (`score.ScoreResponse` of 0.5), status OK, no limits.
+    /// A response of 9 bytes (`score.ScoreResponse` of 0.5), status OK, no limits.
     fn default() -> CannedOptions {
         CannedOptions {
             message: vec![9, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f],
@@ -93,7 +93,7 @@ impl Default for CannedOptions {
     }
 }
 
-/// The client did what a client must not.
+/// A violation of the protocol by the client.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the client broke the protocol: {0}")]
 pub struct CannedError(String);
@@ -104,7 +104,7 @@ impl From<Violation> for CannedError {
     }
 }
 
-/// The prepared answer, shared by the connections of a server.
+/// A server's prepared response, shared by its connections.
 #[derive(Clone, Debug)]
 pub struct Canned(Arc<Prepared>);
 
@@ -112,17 +112,17 @@ pub struct Canned(Arc<Prepared>);
 struct Prepared {
     options: CannedOptions,
     head: Blocks,
-    /// Absent where the head says it all ("Trailers-Only").
+    /// `None` if the response consists of one header block ("Trailers-Only").
     trailers: Option<Blocks>,
-    /// The messages with their prefixes; empty in a Trailers-Only answer.
+    /// The messages with their prefixes; empty in a Trailers-Only response.
     body: Vec<u8>,
     table_needed: usize,
-    /// A whole answer of steady blocks, and where its stream ids go.
+    /// A complete response of steady blocks, and the offsets of its stream ids (`ids`).
     steady: Vec<u8>,
     ids: Box<[u32]>,
 }
 
-/// A field list's header blocks: see [`plimsoll_wire::hpack::Encoder`].
+/// The header blocks of a field list: see [`plimsoll_wire::hpack::Encoder`].
 #[derive(Debug)]
 struct Blocks {
     first: Vec<u8>,
@@ -130,7 +130,7 @@ struct Blocks {
 }
 
 impl Canned {
-    /// Prepares the answer, once for all connections.
+    /// Prepares the response, once for all connections.
     pub fn new(options: CannedOptions) -> Canned {
         let status = options.status.to_string();
         let mut last = vec![("grpc-status", &status[..])];
@@ -180,7 +180,7 @@ impl Canned {
         }))
     }
 
-    /// The server's side of a new connection.
+    /// Creates the server's side of a new connection.
     pub fn connection(&self) -> CannedConnection {
         CannedConnection::new(Arc::clone(&self.0))
     }

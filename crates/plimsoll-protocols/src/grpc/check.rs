@@ -1,5 +1,5 @@
-//! `grpc.examples.echo.Echo`, tried out: one call of each kind, and whether messages,
-//! headers and trailers come back as they should. The binary calls this.
+//! A check of a `grpc.examples.echo.Echo` service: makes one call of each kind and verifies that messages,
+//! headers and trailers come back. `plimsoll check echo` calls this.
 
 use std::time::Duration;
 
@@ -15,20 +15,20 @@ use tonic_prost::ProstCodec;
 use super::client::{Connection, outcome_of};
 use super::target::generated::echo::{EchoRequest, EchoResponse};
 
-/// What to ask of an echo server.
+/// The options of the check.
 #[derive(Clone, Debug)]
 pub struct EchoCheck {
-    /// The text that is to come back.
+    /// The text that must come back.
     pub message: String,
-    /// What one message of server streaming has to bring.
+    /// The number of responses that one message of server streaming must get.
     pub messages: usize,
-    /// What the client sends in client and bidirectional streaming.
+    /// The number of messages that the client sends in client and bidirectional streaming.
     pub sent: usize,
-    /// The time that each call may take.
+    /// The deadline of each call.
     pub deadline: Duration,
 }
 
-/// How one kind of call went.
+/// The result of one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CaseResult {
     /// The method's name.
@@ -37,7 +37,7 @@ pub struct CaseResult {
     pub header_timestamp: Option<String>,
     /// `location` of the initial metadata.
     pub header_location: Option<String>,
-    /// The texts that came back, in order.
+    /// The received texts, in order.
     pub messages: Vec<String>,
     /// `timestamp` of the trailers.
     pub trailer_timestamp: Option<String>,
@@ -45,11 +45,11 @@ pub struct CaseResult {
     pub status: &'static str,
     /// `grpc-message`, decoded.
     pub status_message: String,
-    /// What is wrong; empty: nothing.
+    /// The problems found; empty: the call passed.
     pub problems: Vec<String>,
 }
 
-/// The kinds of calls, in the order in which they are tried.
+/// The methods to call, in order.
 pub const CHECK_CASES: [&str; 4] = [
     "UnaryEcho",
     "ServerStreamingEcho",
@@ -57,7 +57,7 @@ pub const CHECK_CASES: [&str; 4] = [
     "BidirectionalStreamingEcho",
 ];
 
-/// Tries `case`, one of [`CHECK_CASES`].
+/// Makes the call `case`, one of [`CHECK_CASES`], and checks its result.
 pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck) -> CaseResult {
     let (sent, expected) = match case {
         "UnaryEcho" => (1, 1),
@@ -117,7 +117,8 @@ fn judge(result: &mut CaseResult, expected: usize, message: &str) {
     }
 }
 
-/// On the wire every kind of call is a stream, and only so are all trailers to be seen.
+/// Makes one call as a stream. All kinds of calls are streams on the wire, and only a stream gives access to
+/// all trailers.
 async fn ask(
     grpc: &mut Grpc<Connection>,
     case: &str,

@@ -1,8 +1,7 @@
-//! One gRPC connection for questions, not for load: what a server's services are, and
-//! whether an echo comes back as it should.
+//! A gRPC connection for queries, not for load: reads a server's reflection and checks an echo service.
 //!
-//! Made of tonic's client over hyper, on the TLS settings of the engine, so that a
-//! question is asked over the very link that the load will use. The binary calls this.
+//! It is tonic's client over hyper with the engine's TLS settings, so that a query uses the same link as the
+//! load. The commands in `questions` and the plan's resolution call it.
 
 use std::future::Future;
 use std::io;
@@ -32,21 +31,21 @@ use tonic::{Code, Status};
 use super::dial::{dial, pass};
 use crate::http2::{closed, not_http2};
 
-/// Why a server can't be asked.
+/// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There is no way to it: as a load counts that.
+    /// The server can't be reached.
     #[error("{detail} [{}]", outcome.code())]
     Link {
-        /// What a load counts it as.
+        /// The outcome that a load would count.
         outcome: Outcome,
-        /// What happened.
+        /// The failure, in words.
         detail: String,
     },
-    /// The text is no value of `:authority`.
+    /// The text is not a valid `:authority`.
     #[error("authority {0:?} is not a host or host:port")]
     Authority(String),
-    /// The entry with this name can't be sent.
+    /// The metadata entry with this name can't be sent.
     #[error("metadata {0:?}: not a name and a value that HTTP/2 can carry")]
     Metadata(String),
 }
@@ -60,24 +59,24 @@ impl From<ProtocolError> for ConnectError {
     }
 }
 
-/// Where the server is, and how the link is secured.
+/// The address of a server, and the TLS settings of the link.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// In the order in which they are tried: its own, or those of the proxy before it.
+    /// The addresses of the server, or of the proxy in front of it, in the order in which they are tried.
     pub addresses: Arc<[Address]>,
-    /// `None`: it is reached without a proxy.
+    /// The tunnel through a proxy; `None`: a direct connection.
     pub tunnel: Option<Arc<Tunnel>>,
-    /// Made with ALPN `h2`; `None`: plaintext.
+    /// The TLS client, with ALPN `h2`; `None`: plaintext.
     pub tls: Option<TlsClient>,
     /// `:authority`.
     pub authority: String,
-    /// Sent with every call; `-bin` values in base64.
+    /// The metadata of every call; `-bin` values in base64.
     pub metadata: Vec<(String, String)>,
-    /// The time that TCP, TLS and the server's greeting may take together.
+    /// The timeout of TCP connection, TLS handshake and server preface together.
     pub connect_timeout: Duration,
 }
 
-/// A connection that calls can be made on.
+/// An open connection for calls.
 #[derive(Clone, Debug)]
 pub struct Connection {
     sender: SendRequest<Body>,
@@ -86,10 +85,10 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects; must be called inside a tokio runtime.
+    /// Connects. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// When the link can't be made, with what was in its way.
+    /// Returns the reason if the connection can't be established.
     pub async fn open(server: &Server) -> Result<Connection, ConnectError> {
         let until = Instant::now() + server.connect_timeout;
         let origin = origin(server)?;
@@ -136,13 +135,13 @@ impl Connection {
         })
     }
 
-    /// A client of any service.
+    /// Returns a client for calls of any service.
     pub fn grpc(&self) -> Grpc<Connection> {
         Grpc::with_origin(self.clone(), self.origin.clone())
     }
 }
 
-/// What a load counts a status as.
+/// Returns the outcome that a load would count for a status.
 pub(super) fn outcome_of(code: Code) -> Outcome {
     Outcome::of_status(code as u32)
 }
@@ -170,7 +169,7 @@ fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
     Ok(fields)
 }
 
-/// Waits for `what` as long as a connection may take.
+/// Waits for `work` until the connect timeout; `what` names it in the error.
 async fn within<T>(
     server: &Server,
     until: Instant,
@@ -193,8 +192,8 @@ fn tls_lost(tls: &TlsClient, error: &io::Error) -> ConnectError {
     ConnectError::Link { outcome, detail }
 }
 
-/// Begins HTTP/2, and waits for the server's first frame: before it nothing shows whether
-/// there is a gRPC server at all, and the library's own errors don't say what there is.
+/// Starts HTTP/2 and waits for the server's first frame. Before it, nothing shows whether the peer is a gRPC
+/// server, and the library's errors do not say what the peer sent instead.
 async fn greet<S>(stream: S, tls: Option<&TlsClient>) -> Result<SendRequest<Body>, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -209,7 +208,7 @@ where
     let stream = TokioIo::new(join(reader, writer));
     let begun = handshake(TokioExecutor::new(), stream).await;
     let sender = begun.ok().map(|(sender, connection)| {
-        // Its errors reach whoever has a call on it.
+        // Errors of the connection are reported by the calls on it.
         tokio::spawn(connection);
         sender
     });
@@ -236,7 +235,8 @@ where
     }
 }
 
-/// A reader that passes on its first bytes, as many as a frame's head, or its end before that.
+/// A reader that also reports its first bytes, up to the length of a frame header, or an earlier end of the
+/// stream.
 struct Overheard<R> {
     reader: R,
     start: Vec<u8>,
@@ -244,7 +244,7 @@ struct Overheard<R> {
 }
 
 impl<R> Drop for Overheard<R> {
-    /// A connection that broke while it was written to: an alert of TLS may have come before.
+    /// Reports the bytes received so far if a write failed first: they may contain a TLS alert.
     fn drop(&mut self) {
         if let Some(sender) = self.sender.take().filter(|_| !self.start.is_empty()) {
             let _ = sender.send(Ok(std::mem::take(&mut self.start)));
@@ -268,10 +268,10 @@ impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
             let kind = e.kind();
             let result = match this.start.is_empty() {
                 true => Err(e),
-                // What it sent before says more than that it hung up.
+                // The received bytes explain more than the error.
                 false => Ok(std::mem::take(&mut this.start)),
             };
-            // Nobody listens where the connection was given up meanwhile.
+            // The receiver is gone if connecting was abandoned meanwhile.
             let _ = sender.send(result);
             return Poll::Ready(Err(kind.into()));
         }
@@ -304,8 +304,8 @@ impl Service<Request<Body>> for Connection {
     }
 }
 
-/// The answer, or, where it is none of gRPC's (a page of a proxy), a status that says what it is. The library would
-/// read the page as a message.
+/// Returns the response, or, if it is not a gRPC response (such as a proxy's error page), a status that
+/// describes it. The library would decode such a page as a message.
 fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
     let kind = answer.headers().get("content-type");
     let kind = kind.map_or("", |kind| kind.to_str().unwrap_or("?"));
@@ -321,7 +321,7 @@ fn as_grpc(answer: Response<Incoming>) -> Response<Body> {
     Status::new(code_of(http.as_u16()), text).into_http()
 }
 
-/// What gRPC makes of the status of HTTP (its "HTTP to gRPC Status Code Mapping").
+/// Maps an HTTP status to a gRPC code (gRPC, "HTTP to gRPC Status Code Mapping").
 fn code_of(http: u16) -> Code {
     match http {
         400 => Code::Internal,

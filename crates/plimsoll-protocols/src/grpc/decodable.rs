@@ -1,11 +1,10 @@
-//! Whether an answer's bytes are the message that its method returns (Protocol Buffers,
-//! "Encoding"): walked through, never decoded.
+//! Validates that the bytes of a response are the message that its method returns (Protocol Buffers,
+//! "Encoding"), without decoding it.
 //!
-//! A walk takes a message in any pieces and keeps a few words for each level of nesting, so
-//! it costs memory that no server decides. It refuses what every decoder refuses: tags that
-//! there are not, lengths that lead out of a message, groups that do not end, strings that
-//! are not UTF-8. A field that it does not know, or that is of another type than it should
-//! be, is an unknown field, and good.
+//! The validator takes a message in pieces of any size and keeps a few words for each level of nesting, so
+//! that no server controls its memory use. It rejects what every decoder rejects: invalid tags, lengths that
+//! exceed the enclosing message, unterminated groups, and strings that are not UTF-8. A field with an unknown
+//! number or of an unexpected wire type is an unknown field, which is valid.
 
 use std::collections::BTreeMap;
 
@@ -15,49 +14,50 @@ use super::call::{Part, Shapes};
 use super::message::{MessageError, MessageReader, PREFIX_LEN, Sink};
 use crate::http2::are_same;
 
-/// Levels of nesting that are walked; what is deeper is taken as it is, but for groups.
+/// The maximum nesting depth that is validated. Messages below it are accepted unchecked; groups are
+/// rejected.
 const MAX_LEVELS: usize = 100;
-/// A message larger than this is not kept to be recognised. Bytes.
+/// The maximum size of a message that is kept for comparison. Bytes.
 const MAX_KNOWN: usize = 1024;
-/// The shape of what is not known.
+/// The shape index of unknown messages.
 const UNKNOWN_SHAPE: usize = usize::MAX;
 
-/// What a walk comes to next.
+/// The next element that the validator expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Tag,
-    /// A number that is skipped.
+    /// A varint whose value is ignored.
     Number,
-    /// The length of a field's bytes.
+    /// The length of a length-delimited field.
     Length(Option<Part>),
-    /// So many bytes that may be any.
+    /// The remaining bytes of a field with any content.
     Bytes(u64),
-    /// So many bytes of UTF-8.
+    /// The remaining bytes of a UTF-8 string.
     Text(u64),
 }
 
-/// A message, or a group, that has begun.
+/// An open message or group.
 #[derive(Clone, Copy, Debug)]
 struct Level {
     shape: usize,
-    /// Where it ends at the latest, counted from the message's beginning. Bytes.
+    /// The offset at which it must have ended, from the start of the top-level message. Bytes.
     end: u64,
-    /// A group's field number; 0: a message.
+    /// The group's field number; 0 for a message.
     group: u32,
 }
 
-/// A walk through one message.
+/// The validation of one message.
 #[derive(Clone, Debug)]
 pub(super) struct Walk {
-    /// Below the message itself.
+    /// The open messages and groups within the top-level message.
     levels: Vec<Level>,
     next: Next,
-    /// Bytes so far.
+    /// The bytes seen so far.
     at: u64,
-    /// A number whose last byte has not come.
+    /// The value of a partial varint.
     number: u64,
     shift: u32,
-    /// The beginning of a character.
+    /// The first bytes of a partial UTF-8 character.
     begun: [u8; 4],
     begun_len: usize,
 }
@@ -83,7 +83,7 @@ impl Walk {
         (self.number, self.shift, self.begun_len) = (0, 0, 0);
     }
 
-    /// Nothing of a message has come.
+    /// Returns true if no byte of a message has arrived.
     pub(super) fn is_new(&self) -> bool {
         self.at == 0
     }
@@ -97,10 +97,10 @@ impl Walk {
         })
     }
 
-    /// Takes the next bytes of the message.
+    /// Validates the next bytes of the message.
     ///
     /// # Errors
-    /// Why they are none of its.
+    /// Returns why they are invalid.
     fn feed(&mut self, shapes: &Shapes, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
             match self.next {
@@ -124,7 +124,7 @@ impl Walk {
                     let byte = bytes[0];
                     bytes = &bytes[1..];
                     self.at += 1;
-                    // The tenth byte has room for one bit.
+                    // The tenth byte of a varint has only one bit left.
                     if self.shift == 63 && byte > 1 {
                         return Err("a number of more than 64 bits");
                     }
@@ -154,7 +154,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A number is whole.
+    /// Handles a complete varint.
     #[inline]
     fn numbered(&mut self, shapes: &Shapes, number: u64) -> Result<(), &'static str> {
         let level = self.level();
@@ -224,7 +224,7 @@ impl Walk {
         }
     }
 
-    /// Takes a piece of a string.
+    /// Validates a piece of a string.
     fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
         const INVALID_UTF8: &str = "a string that is not UTF-8";
         while self.begun_len > 0
@@ -254,7 +254,7 @@ impl Walk {
         }
     }
 
-    /// The message has no more bytes.
+    /// Checks that the message may end here.
     fn finish(&self) -> Result<(), &'static str> {
         match self.next {
             Next::Tag if self.shift == 0 && self.levels.is_empty() => Ok(()),
@@ -264,7 +264,7 @@ impl Walk {
     }
 }
 
-/// The walk through a stream's message, as what reads it drives it.
+/// A sink that validates the messages of a stream.
 #[derive(Debug)]
 pub(super) struct Walking<'a> {
     pub(super) walk: &'a mut Walk,
@@ -284,10 +284,10 @@ impl Sink for Walking<'_> {
     }
 }
 
-/// What one connection knows of the messages that its answers have.
+/// The validation of one connection's responses.
 #[derive(Debug, Default)]
 pub(super) struct Decodable {
-    /// The last message that was found good.
+    /// The last valid message.
     known: Vec<u8>,
     walks: Option<Box<Walks>>,
 }
@@ -295,12 +295,12 @@ pub(super) struct Decodable {
 #[derive(Debug, Default)]
 struct Walks {
     whole: Walk,
-    /// Messages that come in several pieces, by stream.
+    /// The validators of messages that arrive in several pieces, by stream.
     split: BTreeMap<u32, (MessageReader, Walk)>,
 }
 
 impl Decodable {
-    /// Asks for the memory of the known message.
+    /// Prefetches the last valid message.
     #[inline]
     pub(super) fn prefetch(&self) {
         if let Some(first) = self.known.first() {
@@ -308,7 +308,7 @@ impl Decodable {
         }
     }
 
-    /// Whether a whole message is one. Most often it is the one before.
+    /// Returns true if a complete message is valid. It mostly equals the message before.
     #[inline(always)]
     pub(super) fn is_good(&mut self, shapes: Option<&Shapes>, message: &[u8]) -> bool {
         are_same(message, &self.known) || self.walk(shapes, message).is_ok()
@@ -328,7 +328,7 @@ impl Decodable {
         Ok(())
     }
 
-    /// Takes DATA of a stream that begins with a message's prefix, none of it packed.
+    /// Validates DATA of a stream that begins with a message's prefix, uncompressed.
     #[inline]
     pub(super) fn begin(
         &mut self,
@@ -347,7 +347,7 @@ impl Decodable {
         self.go_on(shapes, stream, data)
     }
 
-    /// Takes the next DATA of a stream, wherever it begins, none of it packed.
+    /// Validates the next DATA of a stream, which may begin anywhere in a message, uncompressed.
     #[inline(never)]
     pub(super) fn go_on(
         &mut self,
@@ -358,7 +358,7 @@ impl Decodable {
         let split = &mut self.walks.get_or_insert_default().split;
         let new = || (MessageReader::NEW, Walk::default());
         let (reader, walk) = split.entry(stream).or_insert_with(new);
-        // How large it may be was seen to before.
+        // The message's size was checked before.
         let read = reader.read_into(&mut Walking { walk, shapes }, data, u32::MAX);
         if read.is_err() || !reader.is_inside() {
             split.remove(&stream);
@@ -366,7 +366,7 @@ impl Decodable {
         read
     }
 
-    /// The stream's call is over.
+    /// Discards the state of a stream whose call has ended.
     #[inline]
     pub(super) fn forget(&mut self, stream: u32) {
         if let Some(walks) = &mut self.walks {
@@ -374,7 +374,7 @@ impl Decodable {
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let levels = |walk: &Walk| walk.levels.capacity() * size_of::<Level>();
         self.known.capacity()

@@ -1,4 +1,4 @@
-//! `message_binary` → the bytes of each message, with where it comes from.
+//! Reads the messages of `message_binary`, each with its origin.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -10,7 +10,7 @@ use super::call::BinaryMessage;
 
 const BINARY_KEY: &str = "call.grpc.message_binary";
 
-/// `None`: a problem with them is reported already.
+/// Returns the messages; `None`: their problems were added to `problems`.
 pub(super) fn binary(
     problems: &mut Problems,
     spec: &BinarySpec,
@@ -38,7 +38,7 @@ pub(super) fn binary(
     all_good.then_some(messages)
 }
 
-/// The bytes of a source, and its name.
+/// Returns the name and the bytes of a source.
 fn bytes(
     source: &BinarySource,
     place: usize,
@@ -62,10 +62,10 @@ fn bytes(
     }
 }
 
-/// Messages that stand behind their lengths as varints, in what is called `name`.
+/// Splits length-delimited messages (each prefixed with its length as a varint). `name` is used in errors.
 ///
 /// # Errors
-/// Where a length is none, or leads past the end.
+/// Returns an error if a length is invalid or exceeds the remaining bytes.
 pub fn delimited(name: &str, all: &[u8]) -> Result<Vec<BinaryMessage>, String> {
     let mut messages = Vec::new();
     let mut rest = all;
@@ -93,7 +93,7 @@ pub fn delimited(name: &str, all: &[u8]) -> Result<Vec<BinaryMessage>, String> {
     Ok(messages)
 }
 
-/// A number in protobuf's varint encoding, and what follows it.
+/// Decodes a varint and returns it with the bytes after it.
 fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0;
     for (i, byte) in bytes.iter().enumerate().take(10) {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_stand_behind_their_lengths() {
+    fn delimited_messages_are_split_by_length() {
         let mut file = vec![1, 7, 0, 0x80, 0x01];
         file.extend([9; 128]);
         let bytes = |all: &[u8]| -> Result<Vec<Vec<u8>>, String> {
@@ -123,7 +123,7 @@ mod tests {
         };
         assert_eq!(bytes(&file), Ok(vec![vec![7], vec![], vec![9; 128]]));
         assert_eq!(bytes(&[]), Ok(vec![]));
-        // Cut anywhere: the error names the place.
+        // Wherever the file is cut, the error names the offset.
         for end in 0..file.len() {
             let whole = [0, 2, 3].contains(&end);
             assert_eq!(bytes(&file[..end]).is_ok(), whole, "{end}");

@@ -1,4 +1,5 @@
-//! A connection to whichever of several addresses answers first (RFC 8305 §5), and on through a proxy.
+//! Connects to the first of several addresses that responds (RFC 8305 §5), and opens a tunnel through a
+//! proxy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,13 +15,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 
-/// RFC 8305 §8: the recommended Connection Attempt Delay.
+/// The recommended Connection Attempt Delay of RFC 8305 §8.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Tries the next address where one fails, or beside it when it takes long.
+/// Tries the next address when one fails, or in parallel when it takes long.
 ///
 /// # Errors
-/// When no address can be connected to: the last one, and why.
+/// Returns the last address and its error if no address can be connected to.
 pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
     let mut left = addresses.iter().cloned();
     let mut attempts = JoinSet::new();
@@ -49,10 +50,10 @@ pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, i
     }))
 }
 
-/// Asks the proxy at the other end to connect.
+/// Asks the proxy to connect to the target.
 ///
 /// # Errors
-/// The proxy refuses, could not connect, or is none.
+/// Returns an error if the proxy refuses, could not connect, or is not a proxy.
 pub(super) async fn pass(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
     let mut asked = Vec::new();
     let mut opening = Opening::begin(Arc::clone(tunnel), &mut asked);
@@ -60,7 +61,7 @@ pub(super) async fn pass(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Res
     loop {
         proxy.write_all(&asked).await.map_err(|e| named(&e))?;
         asked.clear();
-        // A byte at a time, so that nothing of what the target sends is taken.
+        // Reads byte by byte, so that nothing the target sends is consumed.
         answer.push(proxy.read_u8().await.map_err(|e| named(&e))?);
         let (taken, is_open) = opening.look(&answer, &mut asked)?;
         answer.drain(..taken);
@@ -81,7 +82,7 @@ async fn connect(address: &Address) -> io::Result<TcpStream> {
                 UnixSocket::Path(path) => UnixStream::connect(path).await?,
                 UnixSocket::Abstract(name) => UnixStream::connect(format!("\0{name}")).await?,
             };
-            // Reading and writing, one stream socket is like another.
+            // A Unix stream socket reads and writes like a TCP socket, so tokio's TCP type can wrap it.
             TcpStream::from_std(OwnedFd::from(stream.into_std()?).into())
         }
     }

@@ -1,11 +1,10 @@
-//! The client side of a gRPC connection: calls on the streams of an HTTP/2
-//! [`Connection`].
+//! The client side of a gRPC connection: calls on the streams of an HTTP/2 [`Connection`].
 //!
-//! What calls mean is in `unary`; `answers` takes what servers
-//! answer, `whole` the usual answer in one step, `packed` what comes compressed, `messages` knows calls with several messages.
+//! The state of a response is in `unary`. `answers` handles received frames, `whole` handles common complete
+//! responses in one step, `packed` compressed responses, and `messages` calls with several messages.
 //!
-//! In the steady state an answer is two header blocks that are recognised by
-//! their bytes, and a message that is counted. Nothing is allocated.
+//! In the steady state a response is two header blocks that are recognised by their bytes, and a message that
+//! is counted. Nothing is allocated.
 
 mod answers;
 mod messages;
@@ -30,7 +29,7 @@ use super::unary::Answer;
 use crate::http2::{self, Calls, Connection, Effects, FrameTracer, NO_SLOT, Request};
 use crate::unmade::RequestError;
 
-/// gRPC, with its call prepared.
+/// gRPC with a prepared call.
 #[derive(Clone, Debug)]
 pub struct GrpcProtocol {
     prepared: Arc<Prepared>,
@@ -40,7 +39,7 @@ impl GrpcProtocol {
     /// Checks and encodes the call.
     ///
     /// # Errors
-    /// What of the call can't be sent, by name.
+    /// Returns what part of the call can't be sent, by name.
     pub fn new(request: &GrpcRequest<'_>) -> Result<GrpcProtocol, RequestError> {
         Ok(GrpcProtocol {
             prepared: Arc::new(Prepared::new(request)?),
@@ -78,17 +77,17 @@ impl Protocol for GrpcProtocol {
     }
 }
 
-/// One connection's client side.
+/// The client side of one connection.
 pub type GrpcDriver = Connection<GrpcCalls>;
 
-/// The calls of one connection. What each call needs comes first.
+/// The calls of one connection. Fields that every call needs come first, to share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub struct GrpcCalls {
     prepared: Arc<Prepared>,
-    /// Of calls with several messages; `None` until the first.
+    /// The state of streaming calls; `None` until the first.
     exchanges: Option<Box<Exchanges>>,
-    /// `None` until an answer comes compressed.
+    /// The state of compressed responses; `None` until the first.
     unpackers: Option<Box<Unpackers>>,
     decodable: Decodable,
     heads: HeadReader,
@@ -204,7 +203,7 @@ impl Calls for GrpcCalls {
         exchanged
     }
 
-    /// gRPC over HTTP/2, "Errors".
+    /// Maps an HTTP/2 error code to an outcome (gRPC over HTTP/2, "Errors").
     fn outcome_of_reset(code: ErrorCode) -> Outcome {
         match code {
             ErrorCode::REFUSED_STREAM => Outcome::StreamRefused,
@@ -229,7 +228,7 @@ impl Calls for GrpcCalls {
         self.unpackers.is_none()
     }
 
-    /// Streams make messages when they may send them, and those may hold the time.
+    /// Sets the time for streams, whose messages are rendered when they can be sent and may contain the time.
     #[inline]
     fn note_time(&mut self, now: Time) {
         if let Some(exchanges) = &mut self.exchanges {

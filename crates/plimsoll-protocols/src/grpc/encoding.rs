@@ -1,4 +1,4 @@
-//! What a plan's `[call.grpc]` sends: its method looked up, and its messages encoded or checked.
+//! Encoding of a plan's `[call.grpc]`: looks up the method, and encodes or checks the messages.
 
 use std::sync::Arc;
 
@@ -9,39 +9,39 @@ use super::call::{EncodedCall, GivenMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
-/// A server's own description of a method, or why it could not be had.
+/// The result of a reflection query.
 #[derive(Debug)]
 pub enum Reflected {
-    /// What it says.
+    /// The server's schema.
     Schema(Schema),
-    /// There is no way to the server.
+    /// The server can't be reached.
     NoWay,
-    /// It does not answer, or can't be asked: why.
+    /// The server gave no schema, or can't be queried: the reason.
     NoAnswer(String),
 }
 
-/// A question to the world ([`Surroundings::ask`]): what the server says that a service is.
+/// A query for the server's description of a service ([`Surroundings::ask`]).
 #[derive(Debug)]
 pub struct Reflect {
-    /// Package and name.
+    /// The service with its package.
     pub service: String,
-    /// Which of its methods is called.
+    /// The method that the plan calls.
     pub method: String,
-    /// The plan wants the server to be asked.
+    /// Whether the plan demands reflection.
     pub insisted: bool,
-    /// The call's.
+    /// The call's metadata, which the query carries, too.
     pub metadata: Vec<(String, String)>,
-    /// Types that the messages name, which the service's descriptors may lack.
+    /// Types that the messages refer to and that the service's descriptors may lack.
     pub types: Vec<String>,
-    /// What came of it.
+    /// The result.
     pub answer: Reflected,
 }
 
-/// Finds the `method`, and encodes or checks its messages, which may have fields of rows; a server that has to be
-/// asked is given the metadata.
+/// Looks up `method` and encodes or checks its messages, which may have fields of rows. If the server must be
+/// queried, the query carries the metadata.
 ///
 /// # Errors
-/// A problem that names its key below `call.grpc`.
+/// Returns a problem that names its key below `call.grpc`.
 pub(super) fn encode(
     call: &GrpcSpec,
     method: &str,
@@ -107,11 +107,11 @@ fn wrong(key: &str) -> impl FnOnce(SchemaError) -> Problem {
     move |e| Problem::new(key, e.to_string())
 }
 
-/// Messages of more types are unusual, and what a server is asked is bounded.
+/// The limit of types to query: messages with more are unusual, and the number of queries must be bounded.
 const MAX_TYPES: usize = 64;
 
-/// The types that messages name without their service's descriptors doing so: those of `Any`, by its `@type`, and
-/// extensions, by their names in brackets.
+/// Returns the types that messages refer to without the service's descriptors doing so: those in an `Any`, by
+/// its `@type`, and extensions, by their names in brackets.
 fn types_named_in(given: &GivenMessages) -> Vec<String> {
     let GivenMessages::Json(json) = given else {
         return Vec::new();
@@ -119,7 +119,8 @@ fn types_named_in(given: &GivenMessages) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let mut strings = json.split('"').skip(1);
     let mut is_type = false;
-    // Every other part is the inside of a string, unless that has escapes: then a name is missed at worst.
+    // Every other part is the inside of a string, unless a string has escaped quotes, in which case a name is
+    // missed at worst.
     while let Some(text) = strings.next() {
         let name = if std::mem::replace(&mut is_type, text == "@type") {
             text.rsplit_once('/').map(|(_, name)| name)
@@ -145,8 +146,8 @@ fn types_named_in(given: &GivenMessages) -> Vec<String> {
     names
 }
 
-/// The schema of a method that no file describes: one of the built-in services, or
-/// what the server reports, with what `files` add to that.
+/// Returns the schema of a method that no file describes: that of a built-in service, or the server's
+/// reflection, supplemented by `files`.
 fn undescribed(
     call: &GrpcSpec,
     method: &str,

@@ -1,10 +1,10 @@
-//! Calls that carry several messages: server-, client- and bidirectional streaming.
+//! Streaming calls: server, client and bidirectional streaming.
 //!
-//! A stream's messages are made once, as one run of bytes with its ends known; a stream
-//! is a position in it. Where messages vary each stream makes its own ([`super::rendered`]). [`Exchanges`] holds what the streams of one connection have
-//! exchanged, in slots that streams point to. Invariant: a slot is
-//! taken when a stream opens and given back when its call ends. The driver calls this;
-//! a connection of unary calls has none of it.
+//! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream
+//! is a position in it. If messages vary, each stream renders its own ([`super::rendered`]). [`Exchanges`]
+//! holds the state of a connection's streams in slots that the streams point to. Invariant: a slot is taken
+//! when a stream opens and released when its call ends. The driver calls this; a connection of unary calls
+//! has none of it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,29 +18,29 @@ use super::call::{Compression, MethodKind, Pace, StreamPlan};
 use super::message::write_message;
 use super::rendered::{Rendered, Renderer};
 
-/// Fewer bytes than this are repeated, so that frames can be filled.
+/// The minimum length of the encoded messages: shorter sequences are repeated, so that frames can be filled.
+/// Bytes.
 const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME as usize;
 
-/// A stream's messages and its rules, made ready.
+/// The prepared messages of streams, and their rules.
 #[derive(Debug)]
 pub(super) struct Script {
-    /// Messages with their prefixes; after the last comes the first again. None where each
-    /// stream has its own.
+    /// The encoded messages with their prefixes, sent cyclically. Empty if each stream renders its own.
     bytes: Box<[u8]>,
     /// The offset in `bytes` at which each message ends.
     ends: Box<[u32]>,
-    /// Messages to send.
+    /// The number of messages to send.
     pub(super) count: u32,
     pub(super) pace: Pace,
-    /// Messages that the server has to send.
+    /// The number of messages that the server must send.
     pub(super) expect: Option<u32>,
     pub(super) cancel_after: Option<u32>,
-    /// The client ends the stream after so long, and that is its good end.
+    /// The client ends the stream after this time, which counts as a success.
     pub(super) duration: Option<Duration>,
 }
 
 impl Script {
-    /// `None`: the messages are longer than four gigabytes together.
+    /// Encodes the messages. Returns `None` if they exceed four gigabytes.
     pub(super) fn new(plan: &StreamPlan, compression: Option<Compression>) -> Option<Script> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
@@ -67,7 +67,7 @@ impl Script {
         })
     }
 
-    /// Each stream makes its own messages.
+    /// Returns the script of streams that render their own messages.
     pub(super) fn varying(plan: &StreamPlan) -> Script {
         let answers_once = plan.kind == MethodKind::ClientStreaming;
         Script {
@@ -81,7 +81,7 @@ impl Script {
         }
     }
 
-    /// Bytes of the first `messages` messages of a stream.
+    /// Returns the bytes of the first `messages` messages of a stream.
     fn bytes_of(&self, messages: u32) -> u64 {
         let (Some(&cycle), length) = (self.ends.last(), self.ends.len() as u32) else {
             return 0;
@@ -93,7 +93,7 @@ impl Script {
         u64::from(messages / length) * u64::from(cycle) + u64::from(rest)
     }
 
-    /// Whole messages in the first `bytes` bytes of a stream.
+    /// Returns the number of complete messages in the first `bytes` bytes of a stream.
     fn messages_in(&self, bytes: u64) -> u32 {
         let Some(&cycle) = self.ends.last() else {
             return 0;
@@ -104,29 +104,29 @@ impl Script {
     }
 }
 
-/// What one stream has exchanged.
+/// The state of one stream.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) call: CallId,
-    /// Its own messages, where they vary.
+    /// The stream's own messages, if they vary.
     own: Option<Box<Rendered>>,
     began: Time,
-    /// Messages whose time to be sent has come.
+    /// The number of messages that are due.
     released: u32,
-    /// Bytes of them, and how many were sent.
+    /// The bytes of the due messages, and of those sent.
     released_bytes: u64,
     sent_bytes: u64,
-    /// Whole messages received.
+    /// The number of complete messages received.
     pub(super) received: u32,
-    /// More than four gigabytes were received.
+    /// Whether more than four gigabytes were received.
     pub(super) received_much: bool,
-    /// END_STREAM was sent.
+    /// Whether END_STREAM was sent.
     half_closed: bool,
-    /// It is in the driver's list of blocked streams.
+    /// Whether the stream is in the driver's list of blocked streams.
     pub(super) queued: bool,
 }
 
-/// A piece of a stream, to be sent as one DATA frame.
+/// The payload of one DATA frame to send.
 #[derive(Debug)]
 pub(super) struct Piece<'a> {
     pub(super) bytes: &'a [u8],
@@ -134,7 +134,7 @@ pub(super) struct Piece<'a> {
 }
 
 impl Exchange {
-    /// Messages sent whole.
+    /// Returns the number of messages sent completely.
     pub(super) fn messages_sent(&self, script: &Script) -> u32 {
         match &self.own {
             None => script.messages_in(self.sent_bytes),
@@ -146,12 +146,12 @@ impl Exchange {
         u32::try_from(self.sent_bytes).unwrap_or(u32::MAX)
     }
 
-    /// The request has not ended.
+    /// Returns true if the request has not ended.
     pub(super) fn is_sending(&self) -> bool {
         !self.half_closed
     }
 
-    /// Something waits for a window.
+    /// Returns true if due messages wait for a window.
     pub(super) fn is_blocked(&self) -> bool {
         match &self.own {
             None => self.sent_bytes < self.released_bytes,
@@ -167,14 +167,14 @@ impl Exchange {
         }
     }
 
-    /// One more message was answered.
+    /// Makes the next message due after a response, if the pace demands it.
     pub(super) fn answered(&mut self, script: &Script) {
         if script.pace == Pace::Answers {
             self.release(self.received.saturating_add(1), script);
         }
     }
 
-    /// The next piece that fits in `window` bytes; `None`: there is nothing to send now.
+    /// Returns the next piece that fits in `window` bytes; `None`: there is nothing to send now.
     pub(super) fn next_piece<'a>(
         &'a mut self,
         script: &'a Script,
@@ -186,7 +186,7 @@ impl Exchange {
         }
         let all = self.released == script.count;
         if !self.is_blocked() {
-            // A stream without messages, or one that was held, ends with an empty frame.
+            // A stream without messages, or whose end was delayed, ends with an empty frame.
             self.half_closed = all;
             return all.then_some(Piece {
                 bytes: &[],
@@ -225,20 +225,19 @@ impl Exchange {
     }
 }
 
-/// The streams of one connection.
+/// The streaming calls of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
     slots: Vec<Exchange>,
     free: Vec<u32>,
-    /// When a stream, by its id, has something to do on its own.
+    /// The timers of streams, by stream id.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
-    /// What the time was when the driver was last called.
+    /// The time of the driver's last call.
     pub(super) now: Time,
 }
 
 impl Exchanges {
-    /// A stream opens: its slot.
-    /// `number`: of the call, if its messages are its own.
+    /// Opens a stream and returns its slot. `number` is the call's number, if its messages vary.
     pub(super) fn open(
         &mut self,
         id: u32,
@@ -304,12 +303,12 @@ impl Exchanges {
         self.slots.get_mut(slot as usize)
     }
 
-    /// When the next stream wants to do something.
+    /// Returns when the next timer expires.
     pub(super) fn next_timer(&self) -> Option<Time> {
         self.timers.peek().map(|Reverse((when, _))| *when)
     }
 
-    /// The id of a stream whose time has come.
+    /// Removes an expired timer and returns its stream's id.
     pub(super) fn expired(&mut self, now: Time) -> Option<u32> {
         let Reverse((when, id)) = *self.timers.peek()?;
         if when > now {
@@ -319,8 +318,8 @@ impl Exchanges {
         Some(id)
     }
 
-    /// Releases what is due on a paced stream: message k is due k gaps after the
-    /// stream's beginning, however late the ones before it were.
+    /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, however late
+    /// the ones before were.
     pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &Script) {
         let (Pace::Every(gap), Some(exchange)) = (script.pace, self.slots.get_mut(slot as usize))
         else {
@@ -335,13 +334,13 @@ impl Exchanges {
         }
     }
 
-    /// The stream has lasted as long as it is to.
+    /// Returns true if the stream has reached its planned duration.
     pub(super) fn is_over(&self, slot: u32, now: Time, script: &Script) -> bool {
         let lasts = self.get(slot).zip(script.duration);
         lasts.is_some_and(|(exchange, duration)| exchange.began + duration <= now)
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Exchange>()
             + self.free.capacity() * size_of::<u32>()
@@ -369,7 +368,7 @@ mod tests {
         .unwrap()
     }
 
-    /// Everything that can be sent in windows of `window` bytes.
+    /// Returns everything that can be sent in windows of `window` bytes, and the number of pieces.
     fn drain(exchange: &mut Exchange, script: &Script, window: u32) -> (Vec<u8>, usize) {
         let (mut bytes, mut ends) = (Vec::new(), 0);
         while let Some(piece) = exchange.next_piece(script, None, window) {
@@ -420,7 +419,7 @@ mod tests {
         assert_eq!(sent(&mut exchanges), 1);
         assert_eq!(exchanges.next_timer(), Some(Time(1_100)));
         assert_eq!(exchanges.expired(Time(1_099)), None);
-        // Two of them late, at once.
+        // Two messages are late and become due at once.
         assert_eq!(exchanges.expired(Time(1_250)), Some(7));
         exchanges.release_due(slot, 7, Time(1_250), &script);
         assert_eq!(sent(&mut exchanges), 3);
@@ -447,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_again() {
+    fn closed_slots_are_reused() {
         let script = script(&[b"x"], 1, Pace::None);
         let mut exchanges = Exchanges::default();
         for round in 0..1_000 {

@@ -1,4 +1,4 @@
-//! What `plimsoll grpc`, and ladders of services, make of the flags of a gRPC call.
+//! Conversion of the flags of a gRPC call, for `plimsoll grpc` and for ladders.
 
 use clap::Args;
 use plimsoll_model::input;
@@ -15,10 +15,10 @@ use crate::flags::fields;
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 impl GrpcSpec {
-    /// The section that was typed as flags.
+    /// Converts the typed flags to a plan section.
     ///
     /// # Errors
-    /// Where a flag makes no sense, or stdin can't be read.
+    /// Returns an error if a flag is invalid, or if stdin can't be read.
     pub fn typed(&self) -> Result<GrpcSpec, Usage> {
         let typed = self.clone();
         let message = typed.message.as_ref().map(|message| message.0.as_str());
@@ -77,10 +77,10 @@ impl Quick for GrpcCommand {
     }
 }
 
-/// What `--data-binary` and `--data-delimited` were given: files, or what stdin holds.
+/// Returns the sources that `--data-binary` and `--data-delimited` name: files, or the contents of stdin.
 ///
 /// # Errors
-/// Where one is not `@FILE`; when stdin can't be read, or holds no such messages.
+/// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not hold such messages.
 fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, Usage> {
     let mut sources = Vec::new();
     let messages = messages.iter().map(|typed| ("--data-binary", typed));

@@ -1,4 +1,4 @@
-//! The fields of an answer's header blocks that decide how a call ended.
+//! The fields of a response's header blocks that decide the outcome of a call.
 
 use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
 use plimsoll_wire::http2::MAX_HEADER_LIST;
@@ -6,47 +6,47 @@ use plimsoll_wire::http2::MAX_HEADER_LIST;
 use crate::hex::unescaped;
 use crate::http2::{AnswerRules, HEAD_TOO_LARGE, Memo, content_length, lines, number, printable};
 
-/// How an answer's messages are encoded, by its content-type.
+/// The format of a response, by its `content-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentType {
     /// The field is missing.
     Absent,
-    /// `application/grpc`, alone or with `+` or `;` and more.
+    /// `application/grpc`, possibly with a suffix after `+` or parameters after `;`.
     Grpc,
-    /// Something else.
+    /// Another value.
     Other,
 }
 
-/// How an answer's packed messages are packed, by its `grpc-encoding`.
+/// The encoding of a response's compressed messages, by its `grpc-encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// Not at all.
+    /// Not compressed.
     Identity,
     /// gzip (RFC 1952).
     Gzip,
-    /// Something else.
+    /// Another value.
     Other,
 }
 
-/// What one header block says.
+/// The fields of one header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// `:status`; 0 if there is none, as in trailers.
     pub http_status: u16,
     /// `grpc-status`; one that is not a number from 0 to 254 is 255.
     pub grpc_status: Option<u8>,
-    /// What `content-type` says.
+    /// The format named by `content-type`.
     pub content_type: ContentType,
-    /// What `grpc-encoding` says.
+    /// The encoding named by `grpc-encoding`.
     pub encoding: Encoding,
     /// `content-length`, in bytes; `None`: not given.
     pub content_length: Option<u32>,
-    /// A rule of RFC 9113, 8.2 and 8.3, that the block breaks.
+    /// The rule of RFC 9113, 8.2 and 8.3, that the block violates.
     pub malformed: Option<&'static str>,
 }
 
 impl Head {
-    /// What a block without any of these fields says.
+    /// A block without any of these fields.
     const NONE: Head = Head {
         http_status: 0,
         grpc_status: None,
@@ -57,12 +57,12 @@ impl Head {
     };
 }
 
-/// What blocks of usual answers mean: those to calls that succeed.
+/// The header blocks of common responses: those of successful calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usual {
-    /// A gRPC message follows, and its encoding and length are not announced.
+    /// The header of a response whose message follows, with neither encoding nor length announced.
     Opening,
-    /// The trailers of a call that succeeded.
+    /// The trailers of a successful call.
     Success,
 }
 
@@ -85,9 +85,8 @@ impl Usual {
     }
 }
 
-/// A server's message about a failure, fit for a terminal: control characters replaced, but for
-/// tabs and ends of lines in its message, and
-/// cut at 1 KiB.
+/// A server's texts about a failure, safe to print: control characters are replaced, except for tabs and line
+/// ends in the message, and each text is cut at 1 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
     /// `grpc-message`, percent-decoded.
@@ -98,14 +97,14 @@ pub struct Texts {
     pub encoding: Option<String>,
 }
 
-/// The longest block remembered. Bytes.
+/// The maximum length of a block that is cached. Bytes.
 const MEMO_BLOCK_LEN: usize = 39;
 
-/// One connection's answers: decoding state and memo.
+/// The reader of one connection's header blocks, with its HPACK state and a cache.
 #[derive(Debug)]
 #[repr(C)]
 pub struct HeadReader {
-    /// First, since most answers need nothing else.
+    /// The first field, since most responses need nothing else.
     memo: Memo<(Head, Option<Usual>), MEMO_BLOCK_LEN>,
     decoder: Decoder,
 }
@@ -117,7 +116,7 @@ impl Default for HeadReader {
 }
 
 impl HeadReader {
-    /// `max_head`: the largest field list of a block (RFC 9113, 6.5.2). Bytes.
+    /// Creates a reader. `max_head` limits a block's header list (RFC 9113, 6.5.2). Bytes.
     pub fn new(max_head: u32) -> HeadReader {
         HeadReader {
             decoder: Decoder::new(DEFAULT_TABLE_SIZE, max_head),
@@ -125,17 +124,16 @@ impl HeadReader {
         }
     }
 
-    /// Asks for the memory of what is most often needed.
+    /// Prefetches what most responses need.
     #[inline]
     pub fn prefetch(&self) {
         self.memo.prefetch();
     }
 
-    /// Reads a whole header block. Texts come with it where it has any, on the way of
-    /// failures only.
+    /// Reads a complete header block. Failure texts are returned if it has any.
     ///
     /// # Errors
-    /// As [`Decoder::decode`].
+    /// Returns the errors of [`Decoder::decode`].
     #[inline]
     pub fn read(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
         match self.memo.get(block) {
@@ -144,7 +142,7 @@ impl HeadReader {
         }
     }
 
-    /// What `block` says, if it is remembered and usual.
+    /// Returns the meaning of `block`, if it is cached and common.
     #[inline(always)]
     pub fn recognise(&self, block: &[u8]) -> Option<Usual> {
         self.memo.get(block)?.1
@@ -176,7 +174,7 @@ impl HeadReader {
         Ok((head, texts))
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub fn heap_bytes(&self) -> usize {
         self.decoder.heap_bytes() + self.memo.heap_bytes()
     }
@@ -201,7 +199,7 @@ impl Reading {
                 self.head.grpc_status = Some(status.unwrap_or(u8::MAX));
             }
             b"grpc-message" if !value.is_empty() => {
-                // gRPC over HTTP/2, "Status-Message".
+                // The value is percent-encoded (gRPC over HTTP/2, "Status-Message").
                 self.texts.get_or_insert_default().message = Some(lines(&unescaped(value)));
             }
             b"content-type" if is_grpc(value) => self.head.content_type = ContentType::Grpc,
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn content_types() {
+    fn grpc_content_types_are_recognised() {
         for (text, kind) in [
             ("application/grpc", ContentType::Grpc),
             ("application/grpc;charset=utf8", ContentType::Grpc),
@@ -274,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_lists_are_seen() {
+    fn malformed_header_lists_are_reported() {
         for fields in [
             &[("grpc-status", "0"), (":status", "200")][..],
             &[(":path", "/")],

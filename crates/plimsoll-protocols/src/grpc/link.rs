@@ -1,4 +1,4 @@
-//! The flags of commands that ask a server something, over the link that a load would use.
+//! The flags of commands that query a server over the link that a load would use.
 
 use clap::Args;
 use plimsoll_model::spec::{self, TlsSpec, apply_typed, give_addresses, is_bare_socket};
@@ -86,7 +86,7 @@ struct VersionFlags {
 }
 
 impl LinkFlags {
-    /// The server that the flags mean.
+    /// Returns the server that the flags describe.
     fn server(&self, asking: Asking<'_>) -> Result<Server, Unanswered> {
         let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
         let typed = asking::target(&self.target);
@@ -147,10 +147,10 @@ impl LinkFlags {
         })
     }
 
-    /// Does `work` on a connection to the server.
+    /// Runs `work` on a connection to the server.
     ///
     /// # Errors
-    /// When there is no way to the server.
+    /// Returns an error if the server can't be reached.
     pub(super) fn with_connection<T>(
         &self,
         asking: Asking<'_>,
@@ -165,8 +165,10 @@ impl LinkFlags {
     }
 }
 
+/// Checks that all names in `typed` are known.
+///
 /// # Errors
-/// The first of `typed` that there is none of.
+/// Returns the first unknown name.
 fn check_named<T>(
     flag: &str,
     typed: Option<&[String]>,

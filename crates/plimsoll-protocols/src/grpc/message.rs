@@ -1,5 +1,5 @@
-//! The messages inside a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a
-//! flag byte, four bytes of length, the message.
+//! The length-prefixed messages in a stream's DATA (gRPC over HTTP/2, "Length-Prefixed-Message"): a flag
+//! byte, four bytes of length, and the message.
 
 use std::io::Write as _;
 
@@ -8,41 +8,41 @@ use thiserror::Error;
 
 use super::call::Compression;
 
-/// Bytes before every message.
+/// The length of the prefix of each message. Bytes.
 pub const PREFIX_LEN: usize = 5;
 
-/// Why a message is not taken.
+/// Why a message is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
-    /// The prefix declares more than the limit.
+    /// The declared length exceeds the limit.
     #[error("a message of {length} bytes, over the limit of {limit}")]
     TooLarge {
-        /// Bytes.
+        /// The declared length. Bytes.
         length: u32,
-        /// Bytes.
+        /// The limit. Bytes.
         limit: u32,
     },
-    /// The flag says so, and no encoding was agreed.
+    /// The compressed flag is set, but no encoding was negotiated.
     #[error("a message with the compressed flag, and no compression was offered")]
     Compressed,
-    /// A compression flag that is neither 0 nor 1.
+    /// The compressed flag is neither 0 nor 1.
     #[error("a message whose flag byte is {0}, not 0 or 1")]
     BadFlag(u8),
-    /// It is within the limit only while it is packed.
+    /// The message exceeds the limit after decompression.
     #[error("a packed message that unpacks to more than the limit of {limit} bytes")]
     UnpacksTooLarge {
-        /// Bytes.
+        /// The limit. Bytes.
         limit: u32,
     },
     /// The bytes are not gzip.
     #[error("a message that is declared as gzip and is not")]
     NotGzip,
-    /// The bytes are no such message: why.
+    /// The bytes are not a valid message: the reason.
     #[error("not the message that the method returns: {0}")]
     Undecodable(&'static str),
 }
 
-/// Appends a message behind its prefix, packed as `compression` demands.
+/// Appends a message with its prefix, compressed if `compression` is set.
 #[inline]
 pub(super) fn write_message(
     out: &mut Vec<u8>,
@@ -56,57 +56,58 @@ pub(super) fn write_message(
         out[start] = 1;
         pack(out, start + PREFIX_LEN);
     }
-    // Callers see to it that messages are below four gigabytes.
+    // Callers ensure that messages are smaller than four gigabytes.
     let length = (out.len() - start - PREFIX_LEN) as u32;
     out[start + 1..start + PREFIX_LEN].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Packs what lies behind `from` in `out` (RFC 1952).
+/// Compresses the bytes of `out` from offset `from` on with gzip (RFC 1952).
 fn pack(out: &mut Vec<u8>, from: usize) {
     let plain = out.split_off(from);
     let mut encoder = GzEncoder::new(&mut *out, flate2::Compression::default());
-    // A vector takes all that it is given.
+    // Writing to a vector can't fail.
     let _ = encoder
         .write_all(&plain)
         .and_then(|()| encoder.try_finish());
 }
 
-/// What becomes of the messages that a [`MessageReader`] reads: nothing, and none may be packed, if not said otherwise.
+/// The receiver of messages that a [`MessageReader`] reads. By default it ignores their contents and rejects
+/// compressed messages.
 pub(super) trait Sink {
-    /// A message begins that is packed.
+    /// Handles the start of a compressed message.
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         Err(MessageError::Compressed)
     }
-    /// A piece of it.
+    /// Handles a piece of a message.
     #[inline(always)]
     fn piece(&mut self, _bytes: &[u8]) -> Result<(), MessageError> {
         Ok(())
     }
-    /// A message has ended.
+    /// Handles the end of a message.
     #[inline(always)]
     fn end(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
 }
 
-/// They are counted.
+/// A sink that ignores messages, which the reader counts.
 struct Counted;
 
 impl Sink for Counted {}
 
-/// Follows one stream's messages over DATA frames in any split.
+/// Reads one stream's messages from DATA frames, in any split.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageReader {
-    /// Bytes of the message begun that are still to come.
+    /// The remaining bytes of the current message.
     remaining: u32,
     prefix: [u8; PREFIX_LEN],
     prefix_len: u8,
-    /// Whole messages so far, up to 65,535.
+    /// The number of complete messages, up to 65,535.
     whole: u16,
 }
 
 impl MessageReader {
-    /// Before the first message.
+    /// The state before the first message.
     pub const NEW: MessageReader = MessageReader {
         remaining: 0,
         prefix: [0; PREFIX_LEN],
@@ -114,14 +115,14 @@ impl MessageReader {
         whole: 0,
     };
 
-    /// Takes the next bytes of the stream. Messages over `limit` bytes are refused as
-    /// soon as their length is known.
+    /// Reads the next bytes of the stream. Messages over `limit` bytes are rejected as soon as their length
+    /// is known.
     ///
     /// # Errors
-    /// The stream is of no use after one.
+    /// After an error the stream can't be read any further.
     #[inline]
     pub fn read(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
-        // Most often a frame is a message.
+        // Mostly a frame holds exactly one message.
         if let [0, a, b, c, d, message @ ..] = bytes
             && self.prefix_len == 0
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
@@ -138,7 +139,7 @@ impl MessageReader {
         self.read_into(&mut Counted, bytes, limit)
     }
 
-    /// [`MessageReader::read`] with something to do for packed messages.
+    /// Reads like [`MessageReader::read`], and passes the messages to `sink`.
     pub(super) fn read_into(
         &mut self,
         sink: &mut impl Sink,
@@ -181,20 +182,20 @@ impl MessageReader {
         Ok(())
     }
 
-    /// Whole messages so far, up to 65,535.
+    /// Returns the number of complete messages, up to 65,535.
     #[inline]
     pub fn whole(&self) -> u16 {
         self.whole
     }
 
-    /// Whole messages since the last time this was called, or the beginning. No frame
-    /// has as many as 65,535.
+    /// Returns the number of complete messages since the last call or the start. No frame has as many as
+    /// 65,535.
     #[inline]
     pub fn take_whole(&mut self) -> u16 {
         std::mem::take(&mut self.whole)
     }
 
-    /// A message has begun and not ended.
+    /// Returns true if a message has begun but not ended.
     #[inline]
     pub fn is_inside(&self) -> bool {
         self.prefix_len > 0
@@ -206,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_split_reads_the_same() {
+    fn messages_parse_in_any_split() {
         let stream = [
             &[0, 0, 0, 0, 3][..],
             b"abc",

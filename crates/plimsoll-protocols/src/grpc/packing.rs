@@ -1,8 +1,8 @@
-//! Answers packed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
+//! Responses compressed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
 //!
-//! They are unpacked only to see that they can be, how large they are, and that they are the message that the method
-//! returns: what comes out is walked through and dropped, so a message of any size takes little memory, and one over
-//! the limit is refused as soon as it is.
+//! They are decompressed only to check that they can be, how large they are, and that they are the message
+//! that the method returns. The output is validated and dropped, so a message of any size takes little
+//! memory, and one over the limit is rejected as soon as it exceeds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::decodable::{Walk, Walking};
 use super::message::{MessageError, Sink};
 use crate::unpacking::{Coding, UnpackError, Unpacker};
 
-/// The messages of one stream, packed or not.
+/// The state of one stream's messages, compressed or not.
 #[derive(Debug)]
 pub(super) struct Unpacking {
-    /// Of the packed message that the stream is in the middle of.
+    /// The decompressor of the current message; `None`: the current message is not compressed.
     unpacker: Option<Box<Unpacker>>,
     limit: u32,
     shapes: Option<Arc<Shapes>>,
@@ -32,12 +32,12 @@ impl Unpacking {
         }
     }
 
-    /// Between two messages, or in one that is not packed and that nobody walks through.
+    /// Returns true between two messages, and in an uncompressed message that is not validated.
     pub(super) fn is_idle(&self) -> bool {
         self.unpacker.is_none() && self.walk.is_new()
     }
 
-    /// Does the next step of the walk.
+    /// Runs the next step of the validation, if responses are validated.
     fn walking(
         &mut self,
         step: impl FnOnce(&mut Walking<'_>) -> Result<(), MessageError>,
@@ -87,16 +87,16 @@ impl Sink for Unpacking {
     }
 }
 
-/// What one connection has begun to unpack, by stream.
+/// The partly received messages of one connection's responses, by stream.
 #[derive(Debug, Default)]
 pub(super) struct Unpackers {
     begun: BTreeMap<u32, Unpacking>,
-    /// The last encoding that answers declared and that was not offered.
+    /// The last encoding that a response declared although it was not offered.
     pub(super) unknown: Option<Box<str>>,
 }
 
 impl Unpackers {
-    /// Takes the unpacking of a stream out, to be handed back with [`Unpackers::keep`].
+    /// Removes and returns the state of a stream; it is put back with [`Unpackers::keep`].
     pub(super) fn take(
         &mut self,
         stream: u32,
@@ -114,7 +114,7 @@ impl Unpackers {
         }
     }
 
-    /// The stream's call is over.
+    /// Discards the state of a stream whose call has ended.
     pub(super) fn forget(&mut self, stream: u32) {
         self.begun.remove(&stream);
     }
@@ -148,7 +148,7 @@ mod tests {
         assert!(bytes.len() < 100, "{}", bytes.len());
         bytes.extend_from_slice(&[0, 0, 0, 0, 1, 9]);
         bytes.extend_from_slice(&packed(b""));
-        // A packed message of no bytes at all is an empty one.
+        // A compressed message of length 0 is an empty message.
         bytes.extend_from_slice(&[1, 0, 0, 0, 0]);
         for chunk in [1, 2, 7, 64, 4096] {
             assert_eq!(read(&bytes, chunk, 5000), Ok(4), "{chunk}");

@@ -1,14 +1,13 @@
-//! A protobuf message in which some fields vary: its fixed bytes, and in their places what
-//! stands for each call's own.
+//! A protobuf message in which some fields vary: constant bytes, with nodes that render each call's values in
+//! between.
 //!
-//! Nothing is encoded anew but the fields themselves; the lengths around them are
-//! written again where their size shows. The bytes are those that encoding the whole
-//! message with the call's values would give: a field without presence that has its
-//! type's zero is left out. The schema makes these; the driver asks for them.
+//! Only the varying fields are encoded for each call; lengths around them are rewritten when a size changes.
+//! The result equals encoding the whole message with the call's values: a field without presence is left out
+//! if it has its type's default. The schema builds these messages and the driver renders them.
 
 use plimsoll_model::template::{Field, Moment, Render, Template};
 
-/// A field's tag as it is on the wire (Protocol Buffers, "Encoding").
+/// An encoded field tag (Protocol Buffers, "Encoding").
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tag {
     bytes: [u8; 5],
@@ -16,7 +15,7 @@ pub(super) struct Tag {
 }
 
 impl Tag {
-    /// None: an element of a packed list.
+    /// No tag, for elements of a packed list.
     pub(super) const NONE: Tag = Tag {
         bytes: [0; 5],
         length: 0,
@@ -38,7 +37,7 @@ impl Tag {
     }
 }
 
-/// How a number is encoded.
+/// The encoding of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// `int32`, `int64`, `uint32`, `uint64`, `bool` and enums.
@@ -57,7 +56,7 @@ pub(super) enum Form {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     Explicit,
-    /// It is left out.
+    /// The field is left out.
     Implicit,
 }
 
@@ -68,14 +67,14 @@ pub(super) enum Node {
         tag: Tag,
         form: Form,
         field: Field,
-        /// Counters begin again where the type ends.
+        /// Bits of the value that are kept: counters wrap around at the type's maximum.
         mask: i64,
         presence: Presence,
     },
     Text {
         tag: Tag,
         template: Template,
-        /// Bytes of its length, most often.
+        /// The usual number of bytes of its length prefix.
         width: u8,
         presence: Presence,
     },
@@ -88,16 +87,16 @@ pub(super) enum Node {
     Timestamp {
         tag: Tag,
     },
-    /// What a `google.protobuf.Duration` of so many seconds holds.
+    /// The content of a `google.protobuf.Duration`; the field is its seconds.
     Span {
         field: Field,
     },
-    /// A field encoded for every row beforehand, tags and all.
+    /// A field that is encoded for every row beforehand, including its tag.
     Rows {
         encoded: Box<[u8]>,
         ends: Box<[u32]>,
     },
-    /// A message, a packed list, an entry of a map.
+    /// A message, a packed list, or an entry of a map.
     Nested {
         tag: Tag,
         width: u8,
@@ -105,7 +104,7 @@ pub(super) enum Node {
     },
 }
 
-/// A whole message.
+/// A message with its varying fields.
 #[derive(Debug)]
 pub(super) struct Patched {
     nodes: Box<[Node]>,
@@ -205,7 +204,7 @@ impl Node {
             Node::Span { field } => {
                 let (number, digits) = (field.number(moment), u32::from(field.digits()));
                 let scale = 10i64.pow(digits);
-                // At most nine digits, so that nanoseconds are whole.
+                // There are at most nine digits, so nanoseconds are whole numbers.
                 let nanos = number % scale * 10i64.pow(9 - digits);
                 for (tag, value) in [(1 << 3, number / scale), (2 << 3, nanos)] {
                     if value != 0 {
@@ -226,7 +225,7 @@ impl Node {
         }
     }
 
-    /// Bytes, at least and at most.
+    /// Returns the minimum and the maximum size. Bytes.
     fn bounds(&self) -> (usize, usize) {
         match self {
             Node::Bytes(bytes) => (bytes.len(), bytes.len()),
@@ -276,7 +275,7 @@ fn bounds(nodes: &[Node]) -> (usize, usize) {
     })
 }
 
-/// Fixed bytes beside each other become one node.
+/// Joins adjacent constant bytes into one node.
 fn joined(nodes: Vec<Node>) -> Box<[Node]> {
     let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
     for node in nodes {
@@ -290,13 +289,13 @@ fn joined(nodes: Vec<Node>) -> Box<[Node]> {
     joined.into()
 }
 
-/// Bytes of a length that is between the two, or of most of them.
+/// Returns the number of bytes of a length prefix in the middle of these bounds.
 fn usual_width((least, most): (usize, usize)) -> u8 {
     varint((least + (most - least) / 2) as u64).1 as u8
 }
 
-/// Writes something behind its length, and returns the length. `width`: of the length,
-/// most often; where it turns out another, what was written moves.
+/// Writes a length prefix and the content that `write` appends; returns the content's length. `width` is the
+/// expected number of bytes of the prefix; if it is wrong, the content is moved.
 #[inline]
 fn framed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
     let width = usize::from(width);
@@ -324,7 +323,7 @@ fn move_behind(out: &mut Vec<u8>, start: usize, width: usize, needed: usize) {
 
 #[inline]
 fn write_number(form: Form, number: i64, digits: u8, out: &mut Vec<u8>) {
-    // Where both are exact the quotient is what reading the text gives.
+    // If both numbers are exact, the quotient equals the result of parsing the decimal text.
     let real = || number as f64 / 10f64.powi(i32::from(digits));
     match form {
         Form::Varint => write_varint(number as u64, out),
@@ -346,7 +345,7 @@ pub(super) fn write_varint(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&bytes[..length]);
 }
 
-/// A base-128 varint and its length.
+/// Encodes a base-128 varint; returns its bytes and their number.
 #[inline]
 fn varint(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];

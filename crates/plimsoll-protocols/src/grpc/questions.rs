@@ -1,5 +1,5 @@
-//! What a server is asked without a load: `plimsoll grpc list` and `describe`, what it has to offer by its reflection;
-//! `plimsoll check echo`, whether every kind of call works.
+//! Queries of a server without a load: `plimsoll grpc list` and `describe` show what it offers, by its
+//! reflection or by files; `plimsoll check echo` tests every kind of call.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -46,7 +46,7 @@ struct FileFlags {
 }
 
 impl FileFlags {
-    /// What the files describe; `None`: none is given.
+    /// Returns the schema of the files; `None`: no file is given.
     fn schema(&self) -> Result<Option<Schema>, Unanswered> {
         let read = match (&self.proto[..], &self.descriptor_set) {
             ([], None) => return Ok(None),
@@ -129,13 +129,13 @@ impl Question for DescribeFlags {
     }
 }
 
-/// What a server knows `what` by: of a method with a slash, its service.
+/// Returns the symbol to query for `what`: for a method with a slash, its service.
 fn symbol_of(what: &str) -> &str {
     let bare = what.strip_prefix('/').unwrap_or(what);
     bare.split_once('/').map_or(bare, |(service, _)| service)
 }
 
-/// What the files say, or the server, or both.
+/// Returns the schema of the files, of the server, or of both.
 fn described(
     link: &LinkFlags,
     files: &FileFlags,

@@ -1,9 +1,8 @@
-//! Server reflection: what a server itself says its services are (grpc.reflection.v1, and
-//! v1alpha where a server has only that). The binary asks before a run.
+//! Server reflection: reads a server's own description of its services (grpc.reflection.v1, or v1alpha if the
+//! server has only that). Called when a plan is resolved and by the commands in `questions`.
 //!
-//! A question is a stream of one message, so nothing has to be kept open between two.
-//! Everything is bounded: a server that goes on naming imports, or does not answer, is
-//! given up on.
+//! Each query is a stream with one message, so no stream stays open between queries. Everything is bounded: a
+//! server that keeps naming imports, or does not answer, is abandoned.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,56 +23,56 @@ use super::schema::{Descriptor, Schema, assemble};
 #[cfg(test)]
 mod tests;
 
-/// Files that a server's services may be described in.
+/// The limit of files that describe a server's services.
 const MAX_FILES: usize = 5_000;
-/// Bytes of all of them.
+/// The limit of their total size. Bytes.
 const MAX_BYTES: usize = 64 << 20;
-/// How long the answer to one question may take.
+/// The timeout of one query.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// How long the answers to all questions may take.
+/// The timeout of all queries together.
 const TOTAL_LIMIT: Duration = Duration::from_secs(60);
-/// Questions that are under way at once.
+/// The limit of concurrent queries.
 const MAX_QUESTIONS: usize = 8;
 
-/// Why a server's services are not known.
+/// Why a server gives no description of its services.
 #[derive(Debug, thiserror::Error)]
 pub enum ReflectionError {
-    /// Neither version is implemented.
+    /// The server implements neither version of reflection.
     #[error(
         "the server has no reflection (neither grpc.reflection.v1 nor v1alpha): describe the service with .proto files or a descriptor set"
     )]
     Off,
-    /// The server answers with a status.
+    /// The server answers with an error status.
     #[error("asking the server for {what}: status {}: {}", outcome_of(status.code()).code(), status.message())]
     Refused {
-        /// The question.
+        /// The subject of the query.
         what: String,
-        /// Not OK.
+        /// The status, which is not OK.
         status: Box<Status>,
     },
-    /// It answers, and not what was asked.
+    /// The server's answer is invalid or does not fit the query.
     #[error("asking the server for {what}: {problem}")]
     Answer {
-        /// The question.
+        /// The subject of the query.
         what: String,
         /// What is wrong with the answer.
         problem: String,
     },
-    /// More than is worth reading.
+    /// The description exceeds the limits.
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
     TooMany,
-    /// The server answers, but not all questions in time.
+    /// The server answers, but not all queries within the timeout.
     #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", limit.as_secs_f64())]
     Slow {
-        /// Those that it has sent.
+        /// The number of files received.
         files: usize,
-        /// The time that it had.
+        /// The timeout.
         limit: Duration,
     },
 }
 
 impl ReflectionError {
-    /// What to do about it, where that is known.
+    /// Returns advice for the error, if there is any.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             ReflectionError::Refused { status, .. } => match status.code() {
@@ -92,7 +91,7 @@ impl ReflectionError {
 
 const SAME_ANSWER_HINT: &str = "does it answer every method alike?";
 
-/// What a question is about, for people.
+/// Describes the subject of a query for an error message.
 fn what(wanted: &Wanted) -> String {
     match wanted {
         Wanted::FileByFilename(name) => format!("file {name:?}"),
@@ -101,10 +100,10 @@ fn what(wanted: &Wanted) -> String {
     }
 }
 
-/// The versions of reflection; their messages are the same.
+/// The versions of reflection, whose messages are the same.
 const REFLECTION_VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 
-/// Reflection of one server in one version.
+/// A reflection client of one server in one version.
 #[derive(Clone)]
 struct Mirror {
     connection: Connection,
@@ -132,7 +131,7 @@ impl Mirror {
         answer.into_inner().message().await
     }
 
-    /// Returns what the server says, which may be a refusal of this question.
+    /// Sends a query and returns the answer, which may be an error response.
     async fn ask(&self, wanted: Wanted) -> Result<MessageResponse, ReflectionError> {
         let what = what(&wanted);
         let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
@@ -142,7 +141,7 @@ impl Mirror {
         })?;
         let reply = match called {
             Ok(reply) => reply,
-            // Some servers refuse a question by the status of its stream.
+            // Some servers answer an unknown symbol with the stream's status.
             Err(status) if status.code() == Code::NotFound => {
                 return Ok(MessageResponse::ErrorResponse(ErrorResponse {
                     error_code: Code::NotFound as i32,
@@ -159,8 +158,8 @@ impl Mirror {
             })
     }
 
-    /// Asks the first question in each version until one is answered. Whatever the others answer (a status, a page
-    /// of a proxy that does not know them, nothing at all) is told only where none is.
+    /// Sends the first query in each version until one is answered. Other failures (a status, an error page
+    /// of a proxy, no response) are reported only if no version works.
     async fn first_answer(
         connection: &Connection,
         wanted: &Wanted,
@@ -174,7 +173,7 @@ impl Mirror {
             let answered = mirror.ask(wanted.clone()).await;
             match answered.and_then(|answer| fitting(wanted, answer)) {
                 Ok(answer) => return Ok((mirror, answer)),
-                // The newest version that is there has most to say.
+                // The failure of the newest version is the most informative.
                 Err(e) if matches!(failure, ReflectionError::Off) => failure = e,
                 Err(_) => {}
             }
@@ -191,7 +190,7 @@ impl Mirror {
         files_in(self.ask(wanted).await?, what)
     }
 
-    /// Asks for the files of all these names at once; returns the answers in the order of the names.
+    /// Queries the files of all these names concurrently; returns the answers in the order of the names.
     async fn files_of(
         &self,
         names: Vec<String>,
@@ -211,11 +210,11 @@ impl Mirror {
     }
 }
 
-/// What a status means that a question about `what` ended with.
+/// Converts the status that a query about `what` ended with.
 fn failure_of(what: String, status: Status) -> ReflectionError {
     match status.code() {
         Code::Unimplemented => ReflectionError::Off,
-        // From tonic, which could not decode the answer: it is another message.
+        // tonic could not decode the answer: it is another message.
         Code::Internal if status.message().starts_with("failed to decode") => {
             let problem = format!("{} ({SAME_ANSWER_HINT})", status.message());
             ReflectionError::Answer { what, problem }
@@ -227,7 +226,8 @@ fn failure_of(what: String, status: Status) -> ReflectionError {
     }
 }
 
-/// `answer`, if it can be one to `wanted`. A symbol may be refused, the list may not.
+/// Returns `answer` if its kind fits the query. A symbol may be answered with an error response, the list of
+/// services may not.
 fn fitting(wanted: &Wanted, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
     match (wanted, answer) {
         (Wanted::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
@@ -264,7 +264,7 @@ fn files_in(answer: MessageResponse, what: String) -> Result<Vec<Descriptor>, Re
         })
 }
 
-/// A refusal, or the answer to another question.
+/// Returns the error for an error response, or for the answer to another query.
 fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
     let problem = match answer {
         MessageResponse::ErrorResponse(refusal) => {
@@ -275,21 +275,21 @@ fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
     ReflectionError::Answer { what, problem }
 }
 
-/// What of a server has to be described.
+/// What a server is asked to describe.
 #[derive(Clone, Copy, Debug)]
 pub enum Inquiry<'a> {
     /// All services that the server lists.
     Services,
-    /// A service, method or type by its full name. Where the server does not know it: all services, so that the nearest
-    /// names can be suggested.
+    /// A service, method or type by its full name. If the server does not know it: all services, so that
+    /// similar names can be suggested.
     Symbol(&'a str),
 }
 
-/// Asks the server for its descriptors, and for those of `types`, which messages carry without their service naming
-/// them. A type that the server does not know is left out.
+/// Queries the server for its descriptors, and for those of `types`, to which messages refer although the
+/// service does not. A type that the server does not know is left out.
 ///
 /// # Errors
-/// When the server has no reflection, does not answer as it should, or takes too long.
+/// Returns an error if the server has no reflection, gives invalid answers, or takes too long.
 pub async fn schema(
     connection: &Connection,
     inquiry: Inquiry<'_>,
@@ -298,7 +298,7 @@ pub async fn schema(
     schema_within(TOTAL_LIMIT, connection, inquiry, types).await
 }
 
-/// The same, with another `limit` for the answers to all questions.
+/// Does the same with another timeout for all queries.
 ///
 /// # Errors
 /// Returns the errors of [`schema`].
@@ -320,7 +320,7 @@ pub async fn schema_within(
     Ok(gathered.assembled(&wanted))
 }
 
-/// An answer with a problem concerns its question alone; a server that does not answer has nothing more to offer.
+/// Separates a problem of one answer from failures after which the server need not be asked again.
 fn described(
     files: Result<Vec<Descriptor>, ReflectionError>,
 ) -> Result<Result<Vec<Descriptor>, String>, ReflectionError> {
@@ -331,19 +331,19 @@ fn described(
     }
 }
 
-/// Files that a server has sent.
+/// The files received from a server.
 #[derive(Default)]
 struct Gathered {
     files: BTreeMap<String, Descriptor>,
     bytes: usize,
-    /// Those that it has not, and why.
+    /// Files that the server does not have, and why.
     absent: BTreeMap<String, String>,
     /// Services that it does not describe, and why.
     broken: BTreeMap<String, String>,
 }
 
 impl Gathered {
-    /// Asks all questions; returns the services that were wanted.
+    /// Sends all queries; returns the requested services.
     async fn ask(
         &mut self,
         connection: &Connection,
@@ -364,7 +364,7 @@ impl Gathered {
                     self.take(files)?;
                     services
                 }
-                // The list says what there is instead; a server may describe services and list none.
+                // The list shows what there is instead. A server may describe services without listing any.
                 Err(_) => mirror.services().await.unwrap_or_default(),
             },
         };
@@ -378,8 +378,8 @@ impl Gathered {
         Ok(services)
     }
 
-    /// Asks for the files of symbols that no file defines yet, several at once; returns those that the server does not
-    /// describe, and why.
+    /// Queries the files of symbols that no file defines yet, several at once. Returns the symbols that the
+    /// server does not describe, and why.
     async fn describe(
         &mut self,
         mirror: &Mirror,
@@ -409,7 +409,7 @@ impl Gathered {
 
     fn take(&mut self, files: Vec<Descriptor>) -> Result<(), ReflectionError> {
         for file in files {
-            // Some servers send a file's imports with it, again and again.
+            // Some servers send a file's imports with every file.
             if let Some(known) = self.files.get(file.name()) {
                 self.bytes -= known.size();
             }
@@ -422,8 +422,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Some servers send a file with its imports, some have to be asked for each, and those
-    /// that come with protobuf some don't have at all.
+    /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each,
+    /// and some lack those that come with protobuf.
     async fn with_imports(&mut self, mirror: &Mirror) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
@@ -458,7 +458,7 @@ impl Gathered {
         }
     }
 
-    /// Puts the files together. `wanted`: services that they should define.
+    /// Assembles the files to a schema. `wanted` lists the services that they should define.
     fn assembled(self, wanted: &[String]) -> Schema {
         let Gathered {
             files,

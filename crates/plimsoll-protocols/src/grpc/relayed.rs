@@ -1,4 +1,4 @@
-//! gRPC as relays carry it: what its fields say of a call, and those that answer a call that failed.
+//! The relay codec of gRPC: reads the header fields of calls, and writes those that reject a call.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::relayed::StreamFields;
 
 const CONTENT_TYPE: &[u8] = b"application/grpc";
 
-/// What the fields of a list say.
+/// The gRPC fields of a header list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fields {
-    /// `content-type` is gRPC's.
+    /// Whether `content-type` is gRPC's.
     is_grpc: bool,
     timeout: Option<Duration>,
     status: Option<u8>,

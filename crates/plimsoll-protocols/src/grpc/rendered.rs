@@ -1,5 +1,4 @@
-//! A stream's own messages, where they vary: made a frame's worth at a time, when their
-//! time to be sent has come.
+//! The messages of a stream whose messages vary: rendered about a frame at a time, when they are due.
 
 use std::ops::Range;
 
@@ -9,17 +8,17 @@ use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 use super::call::Compression;
 use super::message::write_message;
 
-/// What makes messages, at one time.
+/// The renderer of messages at a point in time.
 #[derive(Debug)]
 pub(super) struct Renderer<'a> {
     pub(super) varying: &'a Varying,
     pub(super) compression: Option<Compression>,
-    /// Nanoseconds since 1970.
+    /// The time in nanoseconds since 1970.
     pub(super) unix_ns: u64,
 }
 
 impl Renderer<'_> {
-    /// Appends message `message` of call `number`, behind its prefix.
+    /// Appends message `message` of call `number` with its prefix.
     #[inline]
     pub(super) fn write(&self, number: u64, message: u32, out: &mut Vec<u8>) {
         let messages = &self.varying.messages;
@@ -29,16 +28,16 @@ impl Renderer<'_> {
     }
 }
 
-/// The messages of one stream, as far as they were made.
+/// The rendered messages of one stream.
 #[derive(Debug)]
 pub(super) struct Rendered {
     number: u64,
-    /// Messages made, the last of them in `buffer`.
+    /// The number of messages rendered. The last ones are in `buffer`.
     made: u32,
     buffer: Vec<u8>,
-    /// The offsets in `buffer` at which they end.
+    /// The offsets in `buffer` at which messages end.
     ends: Vec<u32>,
-    /// Bytes of `buffer` that were sent.
+    /// The bytes of `buffer` that were sent.
     sent: usize,
 }
 
@@ -53,13 +52,14 @@ impl Rendered {
         }
     }
 
-    /// Messages sent whole.
+    /// Returns the number of messages sent completely.
     pub(super) fn messages_sent(&self) -> u32 {
         let waiting = self.ends.len() - self.ends.partition_point(|end| *end as usize <= self.sent);
         self.made - waiting as u32
     }
 
-    /// Where the next piece of at most `most` bytes lies, of the first `released` messages.
+    /// Returns the range in `buffer` of the next piece of at most `most` bytes, from the first `released`
+    /// messages.
     pub(super) fn advance(
         &mut self,
         renderer: &Renderer<'_>,

@@ -1,4 +1,4 @@
-//! A call made ready to send: checked, encoded once, shared by all connections.
+//! A prepared call: checked, encoded once, and shared by all connections.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use super::timeout::timeout_value;
 use crate::http2::{Bodies, Request, VaryingFields};
 use crate::unmade::RequestError;
 
-/// What a connection needs to know of the calls it will carry.
+/// The input from which calls are prepared.
 #[derive(Clone, Copy, Debug)]
 pub struct GrpcRequest<'a> {
-    /// What is sent.
+    /// The call.
     pub call: &'a GrpcCall,
-    /// `host:port` of the target; [`GrpcCall::authority`] goes before it.
+    /// `host:port` of the target; [`GrpcCall::authority`] takes precedence.
     pub authority: &'a str,
-    /// The connection is TLS: `:scheme` is `https`.
+    /// Whether the connection uses TLS, so that `:scheme` is `https`.
     pub secure: bool,
-    /// Sent to the server as `grpc-timeout`.
+    /// The deadline, sent to the server as `grpc-timeout`.
     pub deadline: Option<Duration>,
 }
 
-/// The encoded call.
+/// A prepared call.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) request: Request,
-    /// The plain block without `grpc-timeout`, and the deadline that it would have; `None`: none.
+    /// The plain header block without `grpc-timeout`, and the deadline; `None`: the call has no deadline.
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
-    /// Limit of an answer's message. Bytes.
+    /// The limit of a response's message. Bytes.
     pub(super) max_message: u32,
-    /// Limit of an answer's metadata. Bytes.
+    /// The limit of a response's metadata. Bytes.
     pub(super) max_head: u32,
-    /// What an answer's message has to be; `None`: anything.
+    /// The layout that response messages must have; `None`: not checked.
     pub(super) answer: Option<Arc<Shapes>>,
-    /// Each call's own messages; `None`: they are all the same.
+    /// The varying messages; `None`: every call sends the same.
     pub(super) varying: Option<Varying>,
     pub(super) compression: Option<Compression>,
-    /// `None`: the call is unary.
+    /// The prepared messages of streams; `None`: the call is unary.
     pub(super) script: Option<Script>,
 }
 
@@ -114,7 +114,7 @@ impl Prepared {
                 sizes.max().unwrap_or(0)
             }
         };
-        // What gzip adds where there is nothing to gain is far below this.
+        // The overhead of gzip on incompressible data is far below the reserve.
         const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
             return Err(too_large(most));
@@ -146,8 +146,8 @@ impl Prepared {
         })
     }
 
-    /// The header block of a call that was due `waited` ago: with what is left of its deadline.
-    /// `None`: it has no deadline.
+    /// Returns the header block of a call that was due `waited` ago, with its remaining time as
+    /// `grpc-timeout`; `None`: the call has no deadline.
     pub(super) fn block_after(&self, waited: Duration) -> Option<Vec<u8>> {
         let (block, deadline) = self.without_timeout.as_ref()?;
         let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));
@@ -174,7 +174,7 @@ fn too_large(bytes: usize) -> RequestError {
     ))
 }
 
-/// gRPC over HTTP/2, "Custom-Metadata".
+/// Checks a metadata entry (gRPC over HTTP/2, "Custom-Metadata").
 fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
     let is_key_byte = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.');
     if name.is_empty() || !name.bytes().all(is_key_byte) {
@@ -204,7 +204,7 @@ fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
             "the value of metadata key `{name}` is not printable ASCII (use a key ending in -bin for bytes)"
         )));
     }
-    // Several values may be joined with commas.
+    // Several values may be joined by commas.
     let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=,".contains(&b);
     if binary && !value.bytes().all(is_base64) {
         return Err(RequestError::new(format_args!(
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_named() {
+    fn invalid_request_error_names_cause() {
         for (method, metadata, error) in [
             ("Method", vec![], "method `Method` is not of the form"),
             ("/a.S/M", vec![], "method `/a.S/M` is not of the form"),

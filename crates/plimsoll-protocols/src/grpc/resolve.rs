@@ -1,4 +1,4 @@
-//! `[call.grpc]` → what its calls are, with every default, and back.
+//! Resolves `[call.grpc]` to a call with all defaults, and writes the resolved section back to the plan.
 
 #[cfg(all(feature = "schema", feature = "targets"))]
 use std::any::Any;
@@ -33,7 +33,7 @@ use crate::http2::{NOT_SPOKEN, max_head};
 use crate::owned::Lost;
 use crate::owned::{Asked, Folder, Load, Owned, Unmade, drawn_trace_ids, driven};
 
-/// What gRPC clients accept unless configured otherwise.
+/// The default limit of gRPC clients.
 const MAX_MESSAGE: Size = Size(4 << 20);
 
 impl Owned for GrpcSpec {
@@ -66,7 +66,7 @@ impl Owned for GrpcSpec {
     }
 }
 
-/// What to do where no connection came up, as far as it is the protocol's.
+/// Returns gRPC's advice for when no connection could be established.
 pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
     match outcome {
         Outcome::TlsAlpn => Some(
@@ -79,7 +79,7 @@ pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
     }
 }
 
-/// What names metadata may have.
+/// The rules for the names of metadata.
 const METADATA_NAMES: Names = Names {
     key: "call.grpc.metadata",
     binary: true,
@@ -111,12 +111,12 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The metadata that `call` asks for: in order, `-bin` values in base64, those that vary as the
-/// first call has them.
+/// Resolves the metadata of `call`, in order, with `-bin` values in base64 and varying values as the first
+/// call has them.
 ///
 /// # Errors
-/// Every entry that is none, or whose variable or file there is not; a field of rows, as there
-/// are none here.
+/// Returns every entry that is invalid, or whose variable or file does not exist. Fields of rows are errors,
+/// too, since there are no rows here.
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(super) fn metadata(
     call: &GrpcSpec,
@@ -188,7 +188,7 @@ impl Section for GrpcSpec {
         all.map(|(key, path)| (key, path.clone())).collect()
     }
 
-    /// A stream that is to last some time has the usual time besides.
+    /// A stream with a planned duration gets the default deadline in addition to it.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
             let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
@@ -220,7 +220,7 @@ impl Section for GrpcSpec {
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
         self.method = Some(call.method.clone());
-        // The messages themselves, so that the run stays the same when the file changes.
+        // The messages themselves are recorded, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
         match &call.given {
             GivenMessages::Nothing => {}
@@ -245,7 +245,7 @@ impl Section for GrpcSpec {
     }
 }
 
-/// A method is described in one way.
+/// Checks that the method is described in one way only.
 fn one_description(problems: &mut Problems, call: &GrpcSpec) {
     let schemas = [
         ("proto", call.proto.is_some()),
@@ -351,7 +351,7 @@ fn grpc_call(
     })
 }
 
-/// What a call that carries several messages does.
+/// Resolves the plan of a streaming call; `None`: the call is unary.
 fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Option<StreamPlan> {
     let kind = encoded.kind;
     let requests = (kind.client_streams(), "streams of requests");
@@ -410,7 +410,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
     })
 }
 
-/// What the plan has for messages. `None`: a problem with them is reported already.
+/// Returns the messages as the plan gives them; `None`: their problems were added to `problems`.
 fn message(
     problems: &mut Problems,
     call: &GrpcSpec,
@@ -440,8 +440,10 @@ fn message(
     }
 }
 
+/// Fails always: this build lacks the feature `schema`.
+///
 /// # Errors
-/// Always: schemas are a feature of this crate.
+/// Returns the problem that the method can't be looked up.
 #[cfg(not(feature = "schema"))]
 fn encode(
     _: &GrpcSpec,

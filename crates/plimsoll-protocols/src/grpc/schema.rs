@@ -1,9 +1,8 @@
-//! What a service's methods and messages are, so that a person can write JSON.
+//! The methods and messages of services, so that a plan can give messages as JSON.
 //!
-//! A schema comes from `.proto` files, from a compiled descriptor set, or is the one of
-//! the reference servers. All of them end up as one descriptor pool, and so will the
-//! descriptors of a server that can be asked (server reflection). It is read before a
-//! run: a run itself knows encoded bytes only. Whoever resolves a plan calls this.
+//! A schema comes from `.proto` files, from a compiled descriptor set, from a server's reflection, or is the
+//! built-in one of the reference servers. In each case it is one descriptor pool. It is used when a plan is
+//! resolved; a run itself knows encoded bytes only.
 
 mod describe;
 mod descriptors;
@@ -39,9 +38,9 @@ const BUILTIN_PROTOS: [(&str, &str); 3] = [
     ("orders.proto", include_str!("../../proto/orders.proto")),
     ("echo.proto", include_str!("../../proto/echo.proto")),
 ];
-/// Names at least this like the one asked for are worth suggesting (0–1).
+/// The minimum similarity (0 to 1) of a name to suggest.
 const MIN_LIKENESS: f64 = 0.75;
-/// Names that are less like it by more than this than the best one are left out.
+/// Names whose similarity is below that of the best by more than this are left out.
 const LIKENESS_MARGIN: f64 = 0.08;
 
 /// Services, methods and messages.
@@ -62,11 +61,11 @@ pub struct Method {
 }
 
 impl Schema {
-    /// Compiles `.proto` files. Imports are looked for in `import_paths`, then beside the
-    /// files themselves; the protos that come with protobuf are always there.
+    /// Compiles `.proto` files. Imports are searched in `import_paths`, then beside the files themselves; the
+    /// protos that come with protobuf are always available.
     ///
     /// # Errors
-    /// When a file or an import is missing, or does not compile (with file and line).
+    /// Returns an error if a file or an import is missing, or does not compile (with file and line).
     pub fn from_protos(files: &[PathBuf], import_paths: &[PathBuf]) -> Result<Schema, SchemaError> {
         if files.is_empty() {
             return Err(SchemaError::new("no proto file given"));
@@ -105,11 +104,10 @@ impl Schema {
         Ok(Schema::new(compiler.descriptor_pool(), list(files), apart))
     }
 
-    /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out
-    /// --include_imports`, `buf build`).
+    /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out --include_imports`, `buf build`).
     ///
     /// # Errors
-    /// When the file can't be read, is not a descriptor set, or lacks its imports.
+    /// Returns an error if the file can't be read, is not a descriptor set, or lacks its imports.
     pub fn from_descriptor_set(path: &Path) -> Result<Schema, SchemaError> {
         let bad = |problem: String| {
             let path = path.display();
@@ -137,11 +135,11 @@ impl Schema {
         }
     }
 
-    /// This schema and the files of `more` that it lacks. A file of `more` whose names are all here, by another path,
-    /// is left out.
+    /// Adds the files of `more` that this schema lacks. A file whose definitions all exist here in a file
+    /// with another path is left out.
     ///
     /// # Errors
-    /// When a file of `more` contradicts this schema.
+    /// Returns an error if a file of `more` contradicts this schema.
     #[cfg(feature = "targets")]
     pub(super) fn supplemented(mut self, more: &Schema) -> Result<Schema, SchemaError> {
         for file in more.pool.files() {
@@ -191,7 +189,7 @@ impl Schema {
         }
     }
 
-    /// Of descriptors that came from elsewhere; `source` says where, for errors. `broken`:
+    /// Creates a schema from assembled descriptors; `source` names their origin for errors. `broken` lists
     /// services that can't be used, and why.
     #[cfg(feature = "targets")]
     pub(super) fn of(
@@ -205,7 +203,7 @@ impl Schema {
         }
     }
 
-    /// The protos of the reference servers `score`, `orders` and `echo`.
+    /// Returns the schema of the reference servers `score`, `orders` and `echo`.
     ///
     /// # Errors
     /// Never in practice: the protos are part of this program.
@@ -221,11 +219,10 @@ impl Schema {
         ))
     }
 
-    /// Finds a method by `package.Service/Method`, `/package.Service/Method` or
-    /// `package.Service.Method`.
+    /// Finds a method by `package.Service/Method`, `/package.Service/Method` or `package.Service.Method`.
     ///
     /// # Errors
-    /// When there is no such method; the nearest names are suggested.
+    /// Returns an error that suggests similar names if there is no such method.
     pub fn method(&self, name: &str) -> Result<Method, SchemaError> {
         let bare = name.strip_prefix('/').unwrap_or(name);
         let split = bare.rsplit_once('/').or_else(|| bare.rsplit_once('.'));
@@ -266,18 +263,18 @@ impl Schema {
         }
     }
 
-    /// Services that exist and can't be used, with the reason, as errors.
+    /// Returns an error with the reason for each service that exists but can't be used.
     pub fn broken_services(&self) -> impl Iterator<Item = SchemaError> + '_ {
         let services = self.broken.keys();
         services.filter_map(|service| self.check_service(service).err())
     }
 
-    /// Whether there is a service of this name.
+    /// Returns true if there is a service of this name.
     pub fn has_service(&self, name: &str) -> bool {
         self.pool.get_service_by_name(name).is_some()
     }
 
-    /// All methods of all services, imported ones too.
+    /// Returns all methods of all services, including imported ones.
     pub fn methods(&self) -> impl Iterator<Item = Method> + '_ {
         self.pool.services().flat_map(|service| {
             service
@@ -289,7 +286,7 @@ impl Schema {
 }
 
 impl Method {
-    /// `package.Service/Method`.
+    /// Returns `package.Service/Method`.
     pub fn path(&self) -> String {
         format!(
             "{}/{}",
@@ -298,7 +295,7 @@ impl Method {
         )
     }
 
-    /// Which sides stream.
+    /// Returns which sides send a stream of messages.
     pub fn kind(&self) -> MethodKind {
         match (
             self.descriptor.is_client_streaming(),
@@ -311,18 +308,18 @@ impl Method {
         }
     }
 
-    /// The full name of the request message.
+    /// Returns the full name of the request message.
     pub fn request(&self) -> String {
         self.descriptor.input().full_name().to_owned()
     }
 
-    /// The full name of the answer's message.
+    /// Returns the full name of the response message.
     pub fn response(&self) -> String {
         self.descriptor.output().full_name().to_owned()
     }
 }
 
-/// Finds the built-in protos by name.
+/// A resolver of the built-in protos by name.
 struct Embedded;
 
 impl FileResolver for Embedded {
@@ -355,12 +352,12 @@ fn proto_error(error: &protox::Error) -> SchemaError {
     } else {
         ""
     };
-    // Unlike its short form, the compiler's long form begins with file, line, column.
+    // Unlike its short form, the compiler's long form begins with file, line and column.
     SchemaError::new(format_args!("proto {error:?}{hint}"))
 }
 
-/// At most three of `names` that are like `wanted`: equal but for case, ending in it, or
-/// a few letters off. Best first.
+/// Returns at most three of `names` that are similar to `wanted`, best first: equal except for case, ending
+/// in it, or a few letters off.
 fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<(f64, &String)> = names

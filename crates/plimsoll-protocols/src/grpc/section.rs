@@ -151,8 +151,8 @@ pub struct GrpcSpec {
     pub deadline: Option<Limit>,
 }
 
-/// A message as JSON text. Typed as a table, or as a string of JSON; where a call sends a
-/// stream of messages it may be a list of them.
+/// A message as JSON text. A plan gives it as a table or as a string of JSON; for a call that sends a stream
+/// of messages it may be a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MessageSpec(pub String);
 

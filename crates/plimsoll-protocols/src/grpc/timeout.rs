@@ -1,9 +1,9 @@
-//! `grpc-timeout` (gRPC over HTTP/2, "Requests"): written by the driver, read by the sidecar.
+//! `grpc-timeout` (gRPC over HTTP/2, "Requests"): written by the driver, read by relays.
 
 use std::time::Duration;
 
-/// `grpc-timeout`: at most eight digits and a unit, in the largest unit that loses
-/// nothing, else rounded up in the smallest that holds it.
+/// Formats a timeout as at most eight digits and a unit: the largest unit that represents it exactly, else
+/// rounded up in the smallest unit that fits.
 pub(super) fn timeout_value(deadline: Duration) -> String {
     const TIMEOUT_UNITS: [(u128, char); 6] = [
         (3_600_000_000_000, 'H'),
@@ -30,7 +30,7 @@ pub(super) fn timeout_value(deadline: Duration) -> String {
     }
 }
 
-/// What `grpc-timeout` says; `None`: it is not one.
+/// Parses a timeout; `None`: the value is malformed.
 pub(super) fn timeout_from_value(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts() {
+    fn timeout_uses_largest_exact_unit() {
         for (nanos, text) in [
             (1_000_000_000, "1S"),
             (1_500_000_000, "1500m"),

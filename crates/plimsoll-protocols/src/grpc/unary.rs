@@ -1,9 +1,8 @@
-//! What a stream's answer means for a call: a head, messages, then a status (gRPC over
-//! HTTP/2, "Responses"). A unary call has one message; where a call may have more, the
-//! driver counts them.
+//! The state of a response on a stream: a header, messages, then a status (gRPC over HTTP/2, "Responses"). A
+//! unary call has one message; for streaming calls the driver counts the messages.
 //!
 //! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open
-//! stream, and does what the [`Step`] says.
+//! stream, and carries out the returned [`Step`].
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{End, Piece};
@@ -13,35 +12,35 @@ use super::message::{MessageError, MessageReader};
 use super::packing::Unpacking;
 use crate::http2::{self, length_problem};
 
-/// The answer has another status than 200.
+/// The outcome of a response whose HTTP status is not 200.
 const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
-/// What follows from a piece of an answer.
+/// What the driver does after a piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Continue,
-    /// The call has succeeded, and the stream has ended.
+    /// The call has succeeded and the stream has ended.
     Succeed,
-    /// The call has failed; if the stream has not ended, it is to be cancelled.
+    /// The call has failed. If the stream has not ended, it has to be cancelled.
     Fail(Box<Failure>),
     /// A stream error of type PROTOCOL_ERROR (RFC 9113, 8.1.1).
     Malformed(&'static str),
 }
 
-/// How a call failed, and the server's message.
+/// The failure of a call, with the server's message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) outcome: Outcome,
     pub(super) detail: Option<String>,
 }
 
-/// A header block that can't be read, or is larger than we read.
+/// Returns the step for a header block that is malformed or over the limit.
 #[cold]
 fn malformed(why: &'static str) -> Step {
     match why {
         http2::HEAD_TOO_LARGE => Step::Fail(Box::new(Failure {
             outcome: Outcome::HeadTooLarge,
-            // The driver knows the limit.
+            // The driver adds the text, since it knows the limit.
             detail: None,
         })),
         why => Step::Malformed(why),
@@ -50,19 +49,19 @@ fn malformed(why: &'static str) -> Step {
 
 type MaybeTexts = Option<Box<Texts>>;
 
-/// An answer as far as it has arrived.
+/// The state of a response that is being received.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub(super) first_byte: Time,
     messages: MessageReader,
-    /// Bytes of messages and their prefixes.
+    /// The received bytes of messages and their prefixes, modulo 2³².
     pub(super) received: u32,
-    /// `content-length`; `u32::MAX` if there is none.
+    /// The value of `content-length`; `u32::MAX` if there is none.
     content_length: u32,
     head_seen: bool,
-    /// Not a unary call: how many messages there may be is the driver's to judge.
+    /// Whether the call is streaming: then the driver checks the number of messages.
     streams: bool,
-    /// Its messages may be packed: they come by [`Answer::packed_data`].
+    /// Whether messages may be compressed: then they are read by [`Answer::packed_data`].
     pub(super) packed: bool,
 }
 
@@ -89,7 +88,7 @@ impl Answer {
         ..<Answer as http2::Answer>::NEW
     };
 
-    /// A header block has arrived: the head, or the trailers.
+    /// Handles a header block: the response's header or its trailers.
     #[inline]
     pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end: End) -> Step {
         let End(end_stream) = end;
@@ -120,7 +119,8 @@ impl Answer {
         if let Some(length) = head.content_length {
             self.content_length = length;
         }
-        // A status in the same block goes before HTTP's (gRPC, http-grpc-status-mapping).
+        // A gRPC status in the same block takes precedence over the HTTP status (gRPC,
+        // http-grpc-status-mapping).
         let failed = head.grpc_status.is_some_and(|status| status != 0);
         if head.http_status != 200 && !(end_stream && failed) {
             return http_failure(head.http_status, texts);
@@ -140,13 +140,13 @@ impl Answer {
         }
     }
 
-    /// A message has begun and not ended.
+    /// Returns true if a message has begun but not ended.
     #[inline]
     pub(super) fn is_inside(&self) -> bool {
         self.messages.is_inside()
     }
 
-    /// DATA has arrived. `limit`: of a message, in bytes.
+    /// Handles DATA. `limit` applies to a message, in bytes.
     #[inline]
     pub(super) fn data(&mut self, piece: Piece<'_>, limit: u32) -> Step {
         if !self.head_seen {
@@ -157,7 +157,7 @@ impl Answer {
         self.after_data(read, piece)
     }
 
-    /// [`Answer::data`] where messages may be packed.
+    /// Handles DATA like [`Answer::data`] if messages may be compressed.
     pub(super) fn packed_data(
         &mut self,
         piece: Piece<'_>,
@@ -183,7 +183,7 @@ impl Answer {
         missing_status()
     }
 
-    /// The stream has ended with a header block.
+    /// Handles the end of the stream with a header block.
     #[inline]
     fn verdict(&self, head: &Head, texts: MaybeTexts) -> Step {
         match head.grpc_status {
@@ -192,7 +192,7 @@ impl Answer {
         }
     }
 
-    /// Whole messages since the last time this was called.
+    /// Returns the number of complete messages since the last call.
     #[inline]
     pub(super) fn take_messages(&mut self) -> u16 {
         self.messages.take_whole()
@@ -226,7 +226,7 @@ impl Answer {
         }
     }
 
-    /// RFC 9113, 8.1.1.
+    /// Returns the violation of `content-length`, if any (RFC 9113, 8.1.1).
     fn wrong_length(&self) -> Option<Step> {
         if self.content_length == u32::MAX {
             return None;

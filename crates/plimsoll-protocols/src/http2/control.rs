@@ -1,5 +1,5 @@
-//! Everything but answers: settings, windows, resets, GOAWAY, and what happens to a
-//! server that breaks the rules.
+//! Frames other than responses: SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY, and the handling of a server
+//! that violates the protocol.
 
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::Outcome;
@@ -9,10 +9,10 @@ use super::streams::State;
 use super::text::printable;
 use super::{Calls, Connection, Effects};
 
-/// The server speaks another version.
+/// The server speaks another protocol, or another version of HTTP.
 pub(crate) const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
-/// Of a peer that does not speak HTTP/2, how much of its first line is shown. Bytes.
+/// How much of the first line of a peer that does not speak HTTP/2 is shown. Bytes.
 const NAMED_START: usize = 80;
 
 impl<C: Calls> Connection<C> {
@@ -63,7 +63,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// RFC 9113, 6.8.
+    /// Handles GOAWAY (RFC 9113, 6.8): streams above `last_stream` were not processed and may be retried.
     fn goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8], events: &mut Vec<Event>) {
         let dropped: Vec<u32> = self
             .streams
@@ -90,7 +90,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// A stream error ends one call, a connection error all.
+    /// Handles a violation: a stream error ends one call, a connection error is returned and ends all.
     #[cold]
     pub(super) fn contain(
         &mut self,
@@ -112,13 +112,13 @@ impl<C: Calls> Connection<C> {
         Ok(())
     }
 
-    /// Sees whether the first bytes are HTTP/2 at all. If not, whoever sent them would
-    /// not understand a GOAWAY, and none is sent (RFC 9113, 3.4).
+    /// Checks whether the first bytes are HTTP/2 at all. If not, no GOAWAY is sent, since the peer would not
+    /// understand it (RFC 9113, 3.4).
     #[cold]
     pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.http2.partial().to_vec();
         start.extend_from_slice(&input[..input.len().min(NAMED_START)]);
-        // A line of text may go on and is worth showing whole. A TLS alert is all that comes.
+        // A line of text may continue and is shown completely. A TLS alert is complete as it is.
         let is_whole = start.len() >= FrameHead::LEN
             || start.contains(&b'\n')
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));
@@ -131,12 +131,12 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Sends GOAWAY to a server that broke the protocol.
+    /// Sends GOAWAY to a server that violated the protocol, and returns the error to report.
     #[cold]
     pub(super) fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) -> ProtocolError {
         self.http2.fail(violation, out);
         ProtocolError {
-            // Of what a server may send, only the size of header blocks has such a limit.
+            // ENHANCE_YOUR_CALM is used only for header blocks over the limit.
             outcome: match violation.code {
                 ErrorCode::ENHANCE_YOUR_CALM => Outcome::HeadTooLarge,
                 _ => Outcome::ProtocolError,
@@ -146,7 +146,8 @@ impl<C: Calls> Connection<C> {
     }
 }
 
-/// The calls that `events` end were not acted on (RFC 9113, 8.7).
+/// Marks the calls that `events` end as not processed by the server, so that they may be retried (RFC 9113,
+/// 8.7).
 fn mark_not_taken(events: &mut [Event]) {
     for event in events {
         if let Event::Done(done) = event {
@@ -164,7 +165,7 @@ pub(crate) fn closed(when: &str) -> ProtocolError {
     }
 }
 
-/// Whether a server's first bytes are of another protocol, and which.
+/// Returns an error that names the other protocol if a server's first bytes are not HTTP/2.
 pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
     let shown = || {
         let line = start
@@ -180,7 +181,8 @@ pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
         [0x14..=0x17, 3, ..] => {
             "the server answered in TLS; the target is spoken to in plaintext".to_owned()
         }
-        // A frame's length comes first, and SETTINGS are short: a zero.
+        // An HTTP/2 frame starts with its length, and the first byte of a short SETTINGS frame's length is
+        // zero.
         [b' '..=b'~', ..] => format!("the server answered `{}`, not HTTP/2 frames", shown()),
         _ => return None,
     };

@@ -1,5 +1,5 @@
-//! The header blocks of requests, and fields that differ from call to call: put into a block as literals
-//! that change no table (RFC 7541, 6.2.2), so that the rest of the block stays the same bytes.
+//! The header blocks of requests, and header fields that differ from call to call. Varying fields are encoded
+//! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
@@ -8,12 +8,12 @@ use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 #[derive(Debug)]
 pub(crate) struct Block {
     bytes: Box<[u8]>,
-    /// The offset in `bytes` at which pseudo-fields end.
+    /// The offset in `bytes` at which the pseudo-header fields end.
     pseudo: usize,
 }
 
 impl Block {
-    /// `fields`: pseudo-fields first.
+    /// Encodes a block. `fields` must start with the pseudo-header fields.
     pub(crate) fn of<'a>(
         fields: &[(&'a str, &'a str)],
         mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
@@ -28,7 +28,7 @@ impl Block {
         }
     }
 
-    /// Makes a block all of which comes before fields that vary.
+    /// Creates a block that is written completely before the varying fields.
     pub(crate) fn whole(bytes: Vec<u8>) -> Block {
         Block {
             pseudo: bytes.len(),
@@ -36,7 +36,7 @@ impl Block {
         }
     }
 
-    /// Returns the pseudo-fields, and the others.
+    /// Returns the pseudo-header fields and the regular fields.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
         self.bytes.split_at(self.pseudo)
     }
@@ -46,18 +46,18 @@ impl Block {
     }
 }
 
-/// The fields of every call, made ready.
+/// The varying header fields of calls, prepared.
 #[derive(Debug)]
 pub(crate) struct VaryingFields {
     variation: Variation,
-    /// `:path`, with the representation of its name.
+    /// `:path`, with its encoded name.
     path: Option<(Box<[u8]>, Template)>,
-    /// The fields, each with the representation of its name.
+    /// The fields, each with its encoded name.
     fields: Box<[(Box<[u8]>, MetadataField)]>,
 }
 
 impl VaryingFields {
-    /// `None`: there are none.
+    /// Returns `None` if no field varies.
     pub(crate) fn new(
         variation: &Variation,
         path: Option<&Template>,
@@ -79,13 +79,14 @@ impl VaryingFields {
         })
     }
 
-    /// Appends `constant` with the fields of call `number`. `unix_ns`: nanoseconds since 1970.
+    /// Appends the header block of call `number`: the constant fields and the varying ones. `unix_ns` is the
+    /// time in nanoseconds since 1970.
     #[inline]
     pub(crate) fn write(&self, constant: &Block, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
         let moment = self.variation.moment(number, 0, unix_ns);
         let (pseudo, rest) = constant.parts();
         block.extend_from_slice(pseudo);
-        // Pseudo-fields come before all others (RFC 9113, 8.3).
+        // Pseudo-header fields precede all others (RFC 9113, 8.3).
         if let Some((name, path)) = &self.path {
             block.extend_from_slice(name);
             let start = block.len();
@@ -101,7 +102,7 @@ impl VaryingFields {
         }
     }
 
-    /// What they take of a header list (RFC 9113, 6.5.2), at most. Bytes.
+    /// Returns the maximum size of the fields in a header list, as RFC 9113, 6.5.2 counts it. Bytes.
     pub(crate) fn most(&self) -> usize {
         let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
         let fields = self.fields.iter();

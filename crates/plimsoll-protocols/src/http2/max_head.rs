@@ -1,13 +1,14 @@
-//! The largest head of an answer, as plans set it for HTTP and for what runs over it.
+//! The limit of a response's header list, as plans set it for HTTP and for protocols on top of it.
 
 use plimsoll_model::spec::Problems;
 use plimsoll_model::units::Size;
 use plimsoll_wire::http2::MAX_HEADER_LIST;
 
-/// A connection holds a head as a whole.
+/// The largest limit that a plan may set. A connection buffers a whole header block.
 const MAX_HEAD: Size = Size(16 << 20);
 
-/// What the key `max_head` of a section sets, in bytes; trailers are held to it, too.
+/// Returns the limit that the key `max_head` of a section sets, in bytes. It applies to trailers, too. A
+/// value out of range is added to `problems`.
 pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<Size>) -> u32 {
     let default = u64::from(MAX_HEADER_LIST);
     let max_head = given.map_or(default, |size| size.0);

@@ -1,12 +1,12 @@
-//! Header blocks that come again.
+//! A cache of decoded header blocks.
 //!
-//! A steady block ([`plimsoll_wire::hpack::DecodedBlock`]) is a pure function of its bytes until one
-//! that changes the dynamic table. A server's blocks soon are such, and repeat: the last few are
-//! remembered with what they mean and recognised by comparing bytes.
+//! A steady block ([`plimsoll_wire::hpack::DecodedBlock`]) depends on its bytes alone until another block
+//! changes the dynamic table. A server's blocks soon become steady and repeat, so the last few are kept with
+//! their meaning and recognised by comparing bytes.
 
 use plimsoll_engine::prefetch::prefetch;
 
-/// Blocks remembered.
+/// The number of blocks that are kept.
 const REMEMBERED_BLOCKS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,12 +18,12 @@ struct Remembered<T, const LEN: usize> {
 
 #[derive(Debug)]
 struct Blocks<T, const LEN: usize> {
-    /// How many were remembered; the next goes to this place, modulo their number.
+    /// How many blocks were stored. The next one goes to this index modulo the ring's length.
     count: usize,
     blocks: [Remembered<T, LEN>; REMEMBERED_BLOCKS],
 }
 
-/// What the last blocks of at most `LEN` bytes meant; nothing on the heap until there is one.
+/// A cache of the last few blocks of at most `LEN` bytes. It is allocated when the first block is stored.
 #[derive(Debug)]
 pub(crate) struct Memo<T, const LEN: usize>(Option<Box<Blocks<T, LEN>>>);
 
@@ -33,8 +33,8 @@ impl<T, const LEN: usize> Default for Memo<T, LEN> {
     }
 }
 
-/// Whether two pieces are the same. What comes again and again is a few bytes long: less than a
-/// call to compare them.
+/// Compares two slices. Those compared here are mostly a few bytes long, for which a call of `memcmp` would
+/// cost more than the comparison.
 #[inline(always)]
 pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
     #[inline(always)]
@@ -64,7 +64,7 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         Some(&found.says)
     }
 
-    /// Asks for its memory.
+    /// Prefetches the cached blocks.
     #[inline]
     pub(crate) fn prefetch(&self) {
         if let Some(memo) = &self.0 {
@@ -72,7 +72,7 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         }
     }
 
-    /// Remembers a steady block, if it is not too long.
+    /// Stores a steady block unless it is longer than `LEN`.
     pub(crate) fn put(&mut self, block: &[u8], says: T) {
         const { assert!(LEN <= u8::MAX as usize) };
         if block.len() > LEN {
@@ -94,7 +94,7 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         memo.count += 1;
     }
 
-    /// The table has changed.
+    /// Discards all blocks, because the dynamic table has changed.
     pub(crate) fn clear(&mut self) {
         self.0 = None;
     }

@@ -1,15 +1,14 @@
-//! The client side of an HTTP/2 connection (RFC 9113) with calls on its streams, whatever
-//! those are to their protocol.
+//! The client side of an HTTP/2 connection (RFC 9113) whose streams carry calls of any protocol ([`Calls`]).
 //!
-//! Invariants: every call started and not cancelled ends in exactly one
-//! [`Event::Done`]; nothing is sent beyond the server's windows, its frame size and its
-//! stream limit; a connection keeps no bytes but a partial frame and a partial header
-//! block. What a connection allows is in [`plimsoll_wire::http2`], what answers mean the protocol's
-//! ([`Calls`]); here is what becomes of calls: `starting` sends requests, `receiving` takes what comes
-//! on streams, `control` all that is no answer. The worker loop calls this.
+//! Invariants: every call that was started and not cancelled ends in exactly one [`Event::Done`]; nothing is
+//! sent beyond the server's windows, its frame size and its stream limit; a connection buffers nothing but a
+//! partial frame and a partial header block. The rules of a connection are in [`plimsoll_wire::http2`], the
+//! meaning of responses is the protocol's; this module tracks the calls: `starting` sends requests,
+//! `receiving` handles frames on streams, `control` all other frames. The worker's event loop calls it
+//! through [`Driver`].
 //!
-//! In the steady state a call costs one copy of the prepared request with its stream
-//! ids put in. Nothing is allocated.
+//! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
+//! is allocated.
 
 mod control;
 mod fields;
@@ -44,13 +43,13 @@ pub(crate) use self::text::{lines, printable};
 pub use self::trace::FrameTracer;
 use crate::details::Details;
 
-/// Why a header block is malformed to us, though it may be good: the limit is ours.
+/// The error text for a header block that is well-formed but over our own limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
 
-/// Received bytes after which the connection's window is opened again: a quarter of it.
+/// Received bytes after which the connection's window is replenished: a quarter of the window.
 pub(crate) const WINDOW_STEP: u32 = 1 << 29;
 
-/// Where what comes leads: what is sent, and what is reported, and when.
+/// The effects of received frames: bytes to send and events to report, with the current time.
 #[derive(Debug)]
 pub struct Effects<'a> {
     pub now: Time,
@@ -58,41 +57,43 @@ pub struct Effects<'a> {
     pub events: &'a mut Vec<Event>,
 }
 
-/// An answer as far as it has arrived.
+/// The state of a response that is being received.
 pub trait Answer: Copy + Debug {
     const NEW: Self;
 
-    /// Nothing of it has arrived.
+    /// Returns true if nothing of the response has arrived.
     fn is_new(&self) -> bool;
 }
 
-/// What a protocol makes of a connection's streams: calls.
+/// The calls of a protocol on the streams of one connection.
 ///
-/// What acts on the whole connection is given it, and finds itself in [`Connection::calls`].
+/// Functions that act on the whole connection take it as an argument and find their own state in
+/// [`Connection::calls`].
 pub trait Calls: Debug + Sized {
     type Answer: Answer;
 
-    /// What calls send.
+    /// Returns the request that calls send.
     fn request(&self) -> &Request;
 
-    /// The header block of a call that was due `waited` ago, where it says so.
+    /// Returns the header block of a call that was due `waited` ago, if the protocol sends the remaining
+    /// time.
     fn block_after(&self, _waited: Duration) -> Option<Vec<u8>> {
         None
     }
 
-    /// Bodies of their own come with header fields of their own.
+    /// Whether bodies that differ from call to call come with header fields of their own.
     const OWN_FIELDS: bool = false;
 
-    /// Call `number` begins, which has a request of its own.
+    /// Prepares call `number`, whose request differs from those of other calls.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
-    /// Appends the fields that come with a body of its own.
+    /// Appends the header fields that belong to the prepared call's body.
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
-    /// Appends the body of call `number`; asked for where bodies vary.
+    /// Appends the body of call `number`. Called only if bodies vary.
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>);
 
-    /// The call's HEADERS have gone out: a protocol that streams bodies begins with its own.
+    /// Starts sending a streamed body, after the call's HEADERS were written.
     fn begin_stream(
         _connection: &mut Connection<Self>,
         _id: u32,
@@ -102,10 +103,10 @@ pub trait Calls: Debug + Sized {
     ) {
     }
 
-    /// [`Connection::send_blocked`] where bodies are streamed.
+    /// Replaces [`Connection::send_blocked`] if bodies are streamed.
     fn send_blocked_streams(_connection: &mut Connection<Self>, _out: &mut Vec<u8>) {}
 
-    /// Takes answers that lie whole at the front of `input`, and returns the bytes after them.
+    /// Handles complete responses at the front of `input`, and returns the bytes after them.
     fn whole_answers<'a>(
         _connection: &mut Connection<Self>,
         input: &'a [u8],
@@ -114,17 +115,17 @@ pub trait Calls: Debug + Sized {
         input
     }
 
-    /// DATA on any stream.
+    /// Handles DATA on any stream.
     ///
     /// # Errors
-    /// How it breaks RFC 9113.
+    /// Returns the rule of RFC 9113 that the frame violates.
     fn data(
         connection: &mut Connection<Self>,
         data: Piece<'_>,
         to: &mut Effects<'_>,
     ) -> Result<(), Violation>;
 
-    /// A whole header block on any stream.
+    /// Handles a complete header block on any stream.
     ///
     /// # Errors
     /// As [`Calls::data`].
@@ -137,22 +138,22 @@ pub trait Calls: Debug + Sized {
     /// Reports the end of a stream's call.
     fn done(&mut self, stream: &Stream<Self::Answer>, outcome: Outcome, events: &mut Vec<Event>);
 
-    /// Gives back what is kept of a stream whose call is over.
+    /// Releases the state of a stream whose call has ended.
     fn forget(&mut self, stream: &mut Stream<Self::Answer>);
 
-    /// [`Calls::forget`] for all streams.
+    /// Releases the state of all streams.
     fn forget_all(&mut self);
 
     fn exchanged(&self, stream: &Stream<Self::Answer>) -> Exchanged;
 
-    /// What the server's error code means for a call.
+    /// Returns the outcome of a call that the server reset with this code.
     fn outcome_of_reset(code: ErrorCode) -> Outcome;
 
     /// See [`Driver::prefetch`].
     #[inline]
     fn prefetch(&self) {}
 
-    /// The largest head of an answer, as HTTP/2 counts it (RFC 9113, 6.5.2). Bytes.
+    /// Returns the limit of a response's header list, as RFC 9113, 6.5.2 counts it. Bytes.
     fn max_head(&self) -> u32 {
         http2::MAX_HEADER_LIST
     }
@@ -160,7 +161,7 @@ pub trait Calls: Debug + Sized {
     /// See [`Driver::receives_lightly`].
     fn receives_lightly(&self) -> bool;
 
-    /// The time of what follows.
+    /// Sets the current time for the following calls.
     fn note_time(&mut self, _now: Time) {}
 
     /// See [`Driver::deadline`].
@@ -174,31 +175,31 @@ pub trait Calls: Debug + Sized {
     /// See [`Driver::end_with_load`].
     fn end_with_load(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     fn heap_bytes(&self) -> usize;
 }
 
-/// One connection's client side. What each call needs comes first.
+/// The client side of one connection. Fields that every call needs come first, to share cache lines.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Connection<C: Calls> {
     pub(crate) http2: http2::Connection<Client>,
     pub(crate) streams: Streams<C::Answer>,
     peer_table: PeerTable,
-    /// Bytes of messages that did not go out with their call's start.
+    /// Payload bytes that were sent apart from a prepared request, such as those that waited for a window.
     pub(crate) carried: u64,
-    /// Some of the blocked streams wait for the outbox.
+    /// Whether some blocked streams wait for room in the output buffer.
     pub(crate) held_back: bool,
-    /// A window was opened: blocked streams are tried at the end of the turn.
+    /// Whether a window was opened: blocked streams are retried once the received bytes are handled.
     windows_opened: bool,
     pub(crate) calls: C,
-    /// Streams with bytes that wait for a window, or for the outbox, in order.
+    /// Streams whose bytes wait for a window or for room in the output buffer, in order.
     pub(crate) blocked: Vec<u32>,
-    /// What they wait with, where it is not the same for all.
+    /// The unsent bodies of blocked streams, if bodies vary.
     bodies: BTreeMap<u32, Box<[u8]>>,
-    /// How many texts of failures were reported, by outcome.
+    /// How many failure texts were reported, by outcome.
     pub(crate) details: Details,
-    /// What the call that is being started has waited since it was due.
+    /// How long after its due time the current call is started.
     waited: Duration,
 }
 
@@ -219,7 +220,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Bytes on the heap that are this connection's alone.
+    /// Returns the bytes on the heap that belong to this connection alone.
     pub fn heap_bytes(&self) -> usize {
         self.streams.heap_bytes()
             + self.calls.heap_bytes()
@@ -278,7 +279,7 @@ impl<C: Calls> Driver for Connection<C> {
         debug_assert!(self.capacity() > 0);
         let request = self.calls.request();
         let body = request.body.len() as u32;
-        // The window is at most MAX_WINDOW.
+        // The window is at most MAX_WINDOW, which fits.
         let stream_window = self.http2.initial_window() as i32;
         let window = self.http2.send_window().min(stream_window as u32);
         if request.window_needed > window || !self.peer_table.is_steady() {
@@ -467,7 +468,7 @@ mod tests {
             driver.start(CallId(left as u32), 0, Time(1), &mut out);
         }
         assert_eq!((driver.capacity(), driver.is_draining()), (0, true));
-        // The calls in flight still end well, on the highest id there is.
+        // The call in flight, on the highest id, still ends successfully.
         bytes.clear();
         for id in [http2::MAX_STREAM_ID - 2, http2::MAX_STREAM_ID] {
             let head = plimsoll_wire::hpack::Encoder::encode_plain([

@@ -1,4 +1,4 @@
-//! From bytes to frames, and how a stream's call ends. The hot half of a connection.
+//! Splits received bytes into frames and ends the calls of streams. This is the hot path of a connection.
 
 use plimsoll_engine::driver::Event;
 use plimsoll_model::Outcome;
@@ -34,8 +34,8 @@ impl<C: Calls> Connection<C> {
         Ok(())
     }
 
-    /// A frame that came in several pieces; apart, so that the loop over whole ones has
-    /// [`Connection::frame`] in line.
+    /// Handles a frame that arrived in several pieces. It is a separate function so that
+    /// [`Connection::frame`] is inlined into the loop over complete frames.
     #[inline(never)]
     fn mended_frame(
         &mut self,
@@ -79,7 +79,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// An answer before the request's end needs no more of it (RFC 9113, 8.1).
+    /// Stops sending a request whose response has ended: the server needs no more of it (RFC 9113, 8.1).
     #[inline]
     pub(crate) fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
         if unsent > 0 {
@@ -87,7 +87,8 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Ends the call of a stream, of which `last` is as much as matters.
+    /// Ends the call of a stream early; `last` is the last frame that counts. Resets the stream unless the
+    /// server has ended it.
     pub(crate) fn give_up(
         &mut self,
         last: Piece<'_>,
@@ -105,7 +106,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Ends an open stream's call; returns how much of its request was not sent.
+    /// Ends an open stream's call, and returns the bytes of its request that were not sent.
     #[inline]
     pub(crate) fn end(
         &mut self,
@@ -128,7 +129,7 @@ impl<C: Calls> Connection<C> {
         unsent
     }
 
-    /// Reports a failure's text, the first few times.
+    /// Reports a failure's text, for the first few failures of each outcome.
     #[cold]
     pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
         if self.details.count(outcome) {
@@ -136,7 +137,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// DATA or HEADERS (`what`) on a stream that carries no call in flight (RFC 9113, 5.1).
+    /// Handles DATA or HEADERS (`what`) on a stream without a call in flight (RFC 9113, 5.1).
     #[cold]
     pub(crate) fn on_closed(
         &mut self,
@@ -161,7 +162,7 @@ impl<C: Calls> Connection<C> {
     }
 }
 
-/// RFC 9113, 4.3.
+/// Returns the connection error for a header block that can't be decoded (RFC 9113, 4.3).
 #[cold]
 pub(crate) fn lost_compression(error: HpackError) -> Violation {
     Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())

@@ -1,4 +1,4 @@
-//! What the requests of a run have in common, encoded once and shared by all connections.
+//! The request of a run: the part that is the same for all calls, encoded once and shared by all connections.
 
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
@@ -7,38 +7,37 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, FrameHead, kind, write};
 use super::fields::{Block, VaryingFields};
 use crate::unix_zero::UnixZero;
 
-/// Whose body a call sends.
+/// How the body of a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bodies {
-    /// All send the same.
+    /// All calls send the same body.
     Same,
-    /// Each has its own.
+    /// Each call has its own body.
     Own,
-    /// The protocol sends them itself, as time passes.
+    /// The protocol sends the bodies itself, message by message.
     Streamed,
 }
 
-/// Requests, encoded as far as they are the same.
+/// The part of requests that all calls have in common, encoded.
 #[derive(Debug)]
 pub struct Request {
-    /// HEADERS of indices only, and DATA: a whole request, but for its stream ids. Where
+    /// A complete request except for its stream ids: HEADERS that consist of table indices, and DATA. If
     /// bodies vary: HEADERS only.
     pub(crate) steady: Box<[u8]>,
-    /// The offsets in `steady` at which the stream ids go.
+    /// The offsets in `steady` of the stream ids.
     pub(crate) ids: Box<[u32]>,
     pub(crate) first_block: Block,
     pub(crate) steady_block: Block,
     pub(crate) plain_block: Block,
-    /// Bytes that the first block's insertions take in the peer's table.
+    /// Bytes that the first block's entries take in the peer's dynamic table (RFC 7541, 4.1).
     pub(crate) table_needed: usize,
     pub(crate) body: Box<[u8]>,
-    /// Fields of each call's own; `None`: they are all the same.
+    /// Header fields that differ from call to call; `None`: all fields are constant.
     pub(crate) varying_fields: Option<VaryingFields>,
     pub(crate) bodies: Bodies,
-    /// Requests end with their HEADERS.
+    /// Whether requests have no body and end with their HEADERS.
     pub(crate) is_bodiless: bool,
-    /// What the windows must hold for `steady` to go out; `u32::MAX` where it is not all of a
-    /// request.
+    /// The window that sending `steady` needs; `u32::MAX` if `steady` is not a complete request. Bytes.
     pub(crate) window_needed: u32,
     pub(crate) unix_zero: UnixZero,
 }
@@ -84,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Each call's request is made where it goes out.
+    /// Returns true if each call's request is encoded when it is sent.
     #[inline]
     pub(crate) fn varies(&self) -> bool {
         self.bodies == Bodies::Own || (self.varying_fields.is_some() && self.bodies == Bodies::Same)
@@ -95,7 +94,7 @@ impl Request {
     }
 }
 
-/// Offsets of the stream ids in a run of whole frames.
+/// Returns the offsets of the stream ids in a sequence of complete frames.
 pub(crate) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
     let mut places = Vec::new();
     let mut at = 0;

@@ -1,23 +1,23 @@
-//! What the fields of an answer have to be, whatever it answers (RFC 9113, 8.2 and 8.3).
+//! The rules for the header fields of any response (RFC 9113, 8.2 and 8.3).
 
 use std::cmp::Ordering;
 
 use plimsoll_wire::http2::field_problem;
 
-/// Follows one header block.
+/// Checks the fields of one header block.
 #[derive(Debug, Default)]
 pub(crate) struct AnswerRules {
-    /// `:status`; 0 if there is none, as in trailers.
+    /// The value of `:status`; 0 if there is none, as in trailers.
     pub(crate) status: u16,
     regular_began: bool,
 }
 
 impl AnswerRules {
-    /// Looks at the next field: RFC 9113, 8.2.1 (characters), 8.2.2 (connection's fields) and
-    /// 8.3 (pseudo-fields).
+    /// Checks the next field: RFC 9113, 8.2.1 (characters), 8.2.2 (connection-specific fields) and 8.3
+    /// (pseudo-header fields).
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the field violates.
     pub(crate) fn check(&mut self, name: &[u8], value: &[u8]) -> Result<(), &'static str> {
         if let Some((b':', _)) = name.split_first() {
             if self.regular_began {
@@ -38,7 +38,8 @@ impl AnswerRules {
     }
 }
 
-/// What is wrong with an answer of so many bytes of DATA, if its head said that there would be `content_length`.
+/// Returns the rule that a response with `received` bytes of DATA violates, if its header said
+/// `content_length`.
 #[inline]
 pub(crate) fn length_problem(content_length: u32, received: u32) -> Option<&'static str> {
     match received.cmp(&content_length) {
@@ -48,10 +49,10 @@ pub(crate) fn length_problem(content_length: u32, received: u32) -> Option<&'sta
     }
 }
 
-/// `content-length`.
+/// Parses `content-length`.
 ///
 /// # Errors
-/// It is no number.
+/// Returns an error if the value is not a number.
 pub(crate) fn content_length(value: &[u8]) -> Result<u32, &'static str> {
     number(value).ok_or("content-length is not a number (RFC 9113, 8.1.1)")
 }

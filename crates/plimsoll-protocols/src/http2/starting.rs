@@ -1,7 +1,8 @@
-//! Requests that do not go out as the prepared bytes, and bodies that wait.
+//! The slow path of starting calls: requests that are not a copy of the prepared bytes, and bodies that wait
+//! for a window.
 //!
-//! Where requests vary, their body is made where it goes out, and so are the header fields of
-//! their own; the lengths of frames are put in afterwards.
+//! If requests vary, their bodies and varying header fields are encoded directly into the output, and the
+//! frame lengths are filled in afterwards.
 
 use plimsoll_engine::driver::{CallId, MAX_UNSENT};
 use plimsoll_model::Time;
@@ -14,8 +15,9 @@ use super::streams::Stream;
 use super::{Calls, Connection};
 
 impl<C: Calls> Connection<C> {
-    /// A request that does not go out as the prepared bytes: the connection's first, one that
-    /// windows or a smaller table of the server's get in the way of, or one with less time left.
+    /// Starts a call whose request can't be a copy of the prepared bytes: the connection's first call, one
+    /// that does not fit the windows or the server's smaller table, or one that was delayed and has less time
+    /// left.
     #[inline(never)]
     pub(super) fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let id = self.http2.begin();
@@ -24,7 +26,7 @@ impl<C: Calls> Connection<C> {
             return self.start_varying(id, call, number, now, out);
         }
         let body = request.body.len() as u32;
-        // The window is at most MAX_WINDOW.
+        // The window is at most MAX_WINDOW, which fits.
         let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
@@ -41,7 +43,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// A request's HEADERS.
+    /// Writes a request's HEADERS.
     fn write_head(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let request = self.calls.request();
         let mut block = Vec::new();
@@ -73,7 +75,7 @@ impl<C: Calls> Connection<C> {
         } else {
             self.write_head(id, number, now, out);
         }
-        // The window is at most MAX_WINDOW.
+        // The window is at most MAX_WINDOW, which fits.
         let stream_window = self.http2.initial_window() as i32;
         if self.calls.request().is_bodiless {
             return self.streams.insert(id, call, stream_window, 0, 0);
@@ -106,7 +108,7 @@ impl<C: Calls> Connection<C> {
         }
     }
 
-    /// Sends what waited for a window, oldest stream first.
+    /// Sends bodies that waited for a window, oldest stream first.
     #[inline(never)]
     pub(super) fn send_blocked(&mut self, out: &mut Vec<u8>) {
         let request = self.calls.request();
@@ -139,7 +141,7 @@ impl<C: Calls> Connection<C> {
     }
 }
 
-/// Appends a header block: `constant`, and what call `number` has of its own.
+/// Appends a header block: `constant`, and the varying fields of call `number`.
 #[inline]
 fn write_block<C: Calls>(calls: &C, constant: &Block, number: u64, now: Time, block: &mut Vec<u8>) {
     let request = calls.request();
@@ -152,7 +154,7 @@ fn write_block<C: Calls>(calls: &C, constant: &Block, number: u64, now: Time, bl
     }
 }
 
-/// The HEADERS of a request that is not the connection's first.
+/// Writes the HEADERS of a request when the peer's table already has all entries.
 fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
     let start = out.len();
     let request = calls.request();
@@ -179,15 +181,15 @@ fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut V
     put_head(&mut out[start..], size, kind::HEADERS, flags, id);
 }
 
-/// Puts in a frame's head (RFC 9113, 4.1).
+/// Fills in a frame header (RFC 9113, 4.1).
 fn put_head(frame: &mut [u8], size: u32, kind: u8, flags: u8, id: u32) {
     let [_, a, b, c] = size.to_be_bytes();
     let [d, e, f, g] = id.to_be_bytes();
     frame[..FrameHead::LEN].copy_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
 }
 
-/// Sends as much of a request's body as the windows let, and as the outbox may hold; how
-/// many bytes that made.
+/// Sends as much of a request's body as the windows and the output buffer allow; returns the number of bytes
+/// appended.
 fn send_body<A>(
     body: &[u8],
     stream: &mut Stream<A>,

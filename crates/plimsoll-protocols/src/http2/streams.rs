@@ -1,9 +1,9 @@
-//! One connection's streams, found by id.
+//! The streams of one connection, looked up by id.
 //!
-//! Ids ascend by two, and most calls end soon after they began, so a ring indexed by
-//! id / 2 holds them; a slot's id says whose it is. The ring starts with four slots and
-//! grows while it is well filled; an old stream that is in a new one's way when it is
-//! not moves to a small list aside.
+//! Ids increase by two and most calls end soon, so the streams are in a ring buffer indexed by id / 2; each
+//! slot stores its stream's id. The ring starts with four slots and grows while it is well filled. If a new
+//! stream's slot holds a stream that is still open and the ring is sparse, the old stream moves to a small
+//! overflow list.
 
 use plimsoll_engine::driver::CallId;
 use plimsoll_engine::prefetch::prefetch;
@@ -11,24 +11,23 @@ use plimsoll_wire::http2;
 
 use super::Answer;
 
-/// [`Stream::call`] of a stream whose call was over before it.
+/// [`Stream::call`] of a stream whose call ended before the stream.
 pub(crate) const NO_CALL: CallId = CallId(u32::MAX);
 
-/// [`Stream::slot`] of a stream that has none.
+/// [`Stream::slot`] of a stream without further state.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
-/// Cancelled streams remembered aside, so that their late answers are counted.
+/// Cancelled streams that are kept in the overflow list, so that their late responses are counted.
 const MAX_CANCELLED_ASIDE: usize = 64;
 
-/// What may still happen on a stream.
+/// What may still arrive on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Its call is in flight, or was over before the stream ([`NO_CALL`]).
+    /// Its call is in flight, or ended before the stream ([`NO_CALL`]).
     Open,
-    /// Reset at its deadline; its answer, if it comes, is late.
+    /// Reset at its call's deadline; a response that still arrives is late.
     Cancelled,
-    /// Reset by us for another reason, or above a GOAWAY's last stream: what comes is
-    /// ignored.
+    /// Reset by us for another reason, or above a GOAWAY's last stream: whatever arrives is ignored.
     Abandoned,
     /// The server sent RST_STREAM.
     ResetByPeer,
@@ -38,17 +37,16 @@ pub(crate) enum State {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<A> {
-    /// 0: an empty slot.
+    /// 0 in an empty slot.
     pub(crate) id: u32,
     pub(crate) call: CallId,
-    /// What the server's windows let this stream send; SETTINGS can make it negative
-    /// (RFC 9113, 6.9.2). Bytes.
+    /// The stream's send window; SETTINGS can make it negative (RFC 9113, 6.9.2). Bytes.
     pub(crate) send_window: i32,
-    /// Bytes of the request's body, and how many of them wait for a window.
+    /// Bytes of the request's body (`size`), and how many of them wait for a window (`unsent`).
     pub(crate) size: u32,
     pub(crate) unsent: u32,
-    /// Where the protocol keeps more of its call. [`NO_SLOT`] once that is over, so that a
-    /// stream's place that is used again need not be reset.
+    /// The protocol's index of further state of the call. [`NO_SLOT`] after the call has ended, so that a
+    /// reused stream need not be reset.
     pub(crate) slot: u32,
     pub(crate) answer: A,
     pub(crate) state: State,
@@ -77,7 +75,7 @@ impl<A: Answer> Stream<A> {
         self.state = State::Open;
     }
 
-    /// Its place in the ring matters no more.
+    /// Returns true if the stream's slot in the ring may be reused.
     fn is_over(&self) -> bool {
         !matches!(self.state, State::Open | State::Cancelled)
     }
@@ -85,7 +83,7 @@ impl<A: Answer> Stream<A> {
 
 #[derive(Debug)]
 pub(crate) struct Streams<A> {
-    /// Empty, or a power of two.
+    /// Its length is 0 or a power of two.
     ring: Box<[Stream<A>]>,
     aside: Vec<Stream<A>>,
     open: u32,
@@ -102,13 +100,13 @@ impl<A> Default for Streams<A> {
 }
 
 impl<A: Answer> Streams<A> {
-    /// Streams whose call is in flight.
+    /// Returns the number of streams whose call is in flight.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
         self.open
     }
 
-    /// The stream, if it is remembered.
+    /// Returns the stream, if it is still known.
     #[inline]
     pub(crate) fn find(&mut self, id: u32) -> Option<&mut Stream<A>> {
         let place = self.place(id);
@@ -119,7 +117,7 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    /// Asks for the memory of the last stream that was begun, and of the next one.
+    /// Prefetches the stream that was begun last, and the next one.
     #[inline]
     pub(crate) fn prefetch(&self, next_id: u32) {
         for id in [next_id.wrapping_sub(2), next_id] {
@@ -129,22 +127,22 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    /// The stream, if its call is in flight.
+    /// Returns the stream, if its call is in flight.
     #[inline]
     pub(crate) fn find_open(&mut self, id: u32) -> Option<&mut Stream<A>> {
         self.find(id).filter(|stream| stream.state == State::Open)
     }
 
-    /// [`Streams::find`] for who only looks.
+    /// Returns the stream for reading, if it is still known.
     pub(crate) fn get(&self, id: u32) -> Option<&Stream<A>> {
         let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
         all.find(|stream| stream.id == id)
     }
 
-    /// Adds a stream whose call begins. Its id is above all before it.
+    /// Adds a stream whose call begins. Its id must be greater than all before it.
     ///
-    /// `send_window`, `size` and `unsent` as in [`Stream`]. The slot is written field by field: a
-    /// stream made elsewhere and copied here costs more than all the rest.
+    /// `send_window`, `size` and `unsent` are as in [`Stream`]. The slot is written field by field, because
+    /// copying a stream that was built elsewhere costs more than everything else here.
     #[inline]
     pub(crate) fn insert(
         &mut self,
@@ -164,7 +162,7 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    /// The stream's call is over; `state` says what may still come on it.
+    /// Ends the stream's call; `state` says what may still arrive on the stream.
     #[inline]
     pub(crate) fn close(&mut self, id: u32, state: State) {
         debug_assert!(state != State::Open);
@@ -180,7 +178,8 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    /// Ends the stream of a call of which nothing has been answered, and all was sent.
+    /// Ends the stream of a call whose request was sent completely and whose response has not begun. Returns
+    /// `None`, and changes nothing, for any other stream.
     #[inline(always)]
     pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&Stream<A>> {
         let place = self.place(id);
@@ -194,14 +193,14 @@ impl<A: Answer> Streams<A> {
         Some(stream)
     }
 
-    /// Every stream whose call is in flight, in no order.
+    /// Returns the streams whose calls are in flight, in no particular order.
     pub(crate) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream<A>> {
         let all = self.aside.iter_mut().chain(self.ring.iter_mut());
         all.filter(|stream| stream.state == State::Open)
     }
 
-    /// The stream that carries `call`. Calls tend to be looked for oldest first, and so
-    /// are streams.
+    /// Returns the id of the stream that carries `call`. Searches from the oldest stream on, since calls are
+    /// mostly looked up oldest first.
     pub(crate) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
         let is_it = |stream: &&Stream<A>| stream.state == State::Open && stream.call == call;
         let (newest, oldest) = self.ring.split_at(self.place(next_id).min(self.ring.len()));
@@ -209,21 +208,21 @@ impl<A: Answer> Streams<A> {
         all.find(is_it).map(|stream| stream.id)
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         (self.ring.len() + self.aside.capacity()) * size_of::<Stream<A>>()
     }
 
-    /// An index into the ring; past its end if the ring is empty.
+    /// Returns the index of a stream's slot; past the end if the ring is empty.
     #[inline]
     fn place(&self, id: u32) -> usize {
         (id >> 1) as usize & self.ring.len().wrapping_sub(1)
     }
 
-    /// A slot for a new stream whose place is taken.
+    /// Returns a slot for a new stream whose own slot is in use.
     #[inline(never)]
     fn make_room(&mut self, id: u32) -> &mut Stream<A> {
-        // Few streams in a large ring: the one in the way is old and slow.
+        // With few streams in a large ring, the stream in the way is old and slow: growing would not help.
         let sparse = |streams: &Streams<A>| (streams.open as usize) * 4 < streams.ring.len();
         while self
             .ring
@@ -246,7 +245,7 @@ impl<A: Answer> Streams<A> {
         let length = (self.ring.len() * 2).max(4);
         let grown = vec![Stream::EMPTY; length].into_boxed_slice();
         let old = std::mem::replace(&mut self.ring, grown);
-        // A ring of twice the size has no two of the old one's streams in one place.
+        // Streams that did not collide before can't collide in a ring of twice the length.
         for stream in old.into_iter().filter(|stream| stream.id != 0) {
             let place = self.place(stream.id);
             self.ring[place] = stream;
@@ -274,7 +273,7 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    /// Keeps what is aside within bounds, whatever the server never answers.
+    /// Bounds the number of cancelled streams in the overflow list, for servers that never respond to them.
     fn forget_cancelled(&mut self) {
         let is_cancelled = |stream: &Stream<A>| stream.state == State::Cancelled;
         let count = self

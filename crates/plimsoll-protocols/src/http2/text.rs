@@ -1,15 +1,16 @@
-//! Bytes from the network as text for a person.
+//! Conversion of received bytes to text that is safe to print.
 
-/// Text from the network that is kept for a person, at most. Bytes.
+/// The maximum length of such text. Bytes.
 const MAX_TEXT: usize = 1024;
 
-/// Bytes from the network as text that a terminal shows and does not obey.
+/// Converts received bytes to one line of text without control characters, so that a terminal does not
+/// interpret them.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     cleaned(bytes, char::is_control)
 }
 
-/// [`printable`] text that may have several lines, and tabs in them. Whoever shows it in a
-/// line of its own escapes them there.
+/// Converts received bytes to text that may have several lines and tabs. A caller that prints it in one line
+/// has to escape them.
 pub(crate) fn lines(bytes: &[u8]) -> String {
     cleaned(bytes, |c| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r')

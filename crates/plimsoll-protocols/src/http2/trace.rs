@@ -1,8 +1,7 @@
-//! `--trace`: a connection's bytes as a line a frame.
+//! `--trace`: prints one line for each frame of a connection.
 //!
-//! Reads along with a connection, both ways, and never disturbs it: bytes that it can't
-//! read end its own reading with a line that says so. Values of fields that look secret
-//! are not shown.
+//! The tracer reads a copy of both directions and never disturbs the connection: bytes that it can't read end
+//! the trace with a line that says so. Values of fields that may be secret are redacted.
 
 use std::fmt::Write as _;
 
@@ -15,13 +14,14 @@ use plimsoll_wire::http2::{
 use super::text::printable;
 use crate::traced::Halves;
 
-/// The largest frame there is (RFC 9113, 4.2): limits are the driver's to enforce.
+/// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
+/// driver.
 const MAX_FRAME: u32 = (1 << 24) - 1;
 
-/// The largest header block that is explained. Bytes.
+/// The largest header block that is decoded. Bytes.
 const MAX_BLOCK: usize = 1 << 20;
 
-/// Reads the frames of one connection.
+/// A tracer of one connection's HTTP/2 frames.
 #[derive(Debug, Default)]
 pub struct FrameTracer {
     halves: Halves,
@@ -55,7 +55,7 @@ impl Tracer for FrameTracer {
     }
 }
 
-/// The header blocks of one direction of a connection.
+/// The header blocks of one direction of a connection, and their decoder.
 #[derive(Debug)]
 struct Fields {
     decoder: Decoder,
@@ -65,7 +65,7 @@ struct Fields {
 impl Default for Fields {
     fn default() -> Fields {
         Fields {
-            // Sizes up to the largest that any SETTINGS are likely to allow.
+            // Accepts table sizes up to the largest that SETTINGS are likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
         }
@@ -180,7 +180,7 @@ fn flag_names(head: FrameHead) -> impl Iterator<Item = &'static str> {
         .map(|(_, name)| *name)
 }
 
-/// Fields that carry credentials, or bytes that may.
+/// Returns true for fields that carry credentials, or binary values that may.
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.ends_with("-bin")

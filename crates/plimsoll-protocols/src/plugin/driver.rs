@@ -1,7 +1,7 @@
-//! A plugin's protocol as the client side of a connection ([`Numbered`]) reads and writes it.
+//! The protocol of a codec plugin as the engine drives it ([`Numbered`]).
 //!
-//! Invariant: whatever the plugin returns ends at most one connection. In the steady state a call
-//! costs one call of the plugin to write the request and one to read the answer.
+//! Invariant: whatever the plugin returns ends at most one connection. In the steady state a call costs two
+//! calls of the plugin: one to write the request, one to read the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,27 +15,27 @@ use super::trace::FrameTracer;
 use crate::numbered::{Format, Numbered, Purpose};
 use crate::unmade::RequestError;
 
-/// The plugin failed, or returned what can't be.
+/// The plugin failed, or returned an invalid result.
 const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 
-/// A plugin's protocol, with its call prepared.
+/// A plugin's protocol with a prepared call.
 #[derive(Clone, Debug)]
 pub struct PluginProtocol {
     prepared: Arc<Prepared>,
-    /// What the plugin wants to see of the frame whose beginning it saw last. Bytes.
+    /// The bytes that the plugin needs to decode the partial frame it saw last.
     wanted: Option<usize>,
-    /// What the server sends first is of the plugin's protocol.
+    /// Whether the server's first bytes were recognised as the plugin's protocol.
     recognised: bool,
 }
 
-/// One connection's client side.
+/// The client side of one connection.
 pub type PluginDriver = Numbered<PluginProtocol>;
 
 impl PluginProtocol {
-    /// Checks the call, and that the plugin can do what calls need.
+    /// Checks the call, and that the plugin supports what calls need.
     ///
     /// # Errors
-    /// What of the call can't be sent.
+    /// Returns what part of the call can't be sent.
     pub fn new(codec: &Codec, call: &PluginCall) -> Result<PluginProtocol, RequestError> {
         Ok(PluginProtocol {
             prepared: Arc::new(Prepared::new(codec, call)?),
@@ -44,7 +44,7 @@ impl PluginProtocol {
         })
     }
 
-    /// Whether there are bytes to take frames off, of those with which the connection begins.
+    /// Returns true once the connection's first bytes are recognised, and false if there are too few.
     fn recognise(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let codec = &self.prepared.codec;
         match codec.matches(bytes, Sender::Server) {
@@ -136,7 +136,7 @@ impl Format for PluginProtocol {
         self.wanted
     }
 
-    /// No call has an id of more than 32 bits.
+    /// Classifies a frame. Ids over 32 bits belong to no call, since this driver assigns smaller ones.
     #[inline]
     fn purpose(frame: &Frame) -> Purpose {
         match (frame.kind, u32::try_from(frame.id)) {

@@ -1,5 +1,5 @@
-//! A protocol that a codec plugin brings ([`plimsoll_plugin`]): the client driver and the
-//! reference server. What a frame is, only the plugin knows.
+//! Protocols implemented by codec plugins ([`plimsoll_plugin`]): the client driver and the reference server.
+//! Only the plugin knows the format of frames.
 
 mod driver;
 mod options;

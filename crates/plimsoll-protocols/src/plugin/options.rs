@@ -171,7 +171,7 @@ impl Section for PluginOptions {
 }
 
 impl PluginOptions {
-    /// Loads the plugin: what it calls its protocol, and a request of it, made or checked.
+    /// Loads the plugin. Returns the protocol's name, and a request that the plugin built or checked.
     fn request(
         &self,
         codec: &Path,

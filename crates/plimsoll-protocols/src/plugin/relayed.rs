@@ -1,4 +1,4 @@
-//! A protocol that a plugin brings as relays carry it: what the plugin returns, in a relay's terms.
+//! The relay codec of protocols implemented by plugins: converts the plugin's results to a relay's types.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::relayed::{
     Why,
 };
 
-/// A plugin as one worker's thread uses it.
+/// A plugin as the thread of one worker uses it.
 #[derive(Clone, Debug)]
 pub struct Codec(Arc<Inner>);
 
@@ -18,11 +18,11 @@ pub struct Codec(Arc<Inner>);
 struct Inner {
     codec: plugin::Codec,
     watch: Arc<Watch>,
-    /// Bytes of a frame, at most.
+    /// The maximum length of a frame. Bytes.
     limit: usize,
 }
 
-/// Bytes with which a plugin must know its protocol.
+/// The bytes within which a plugin must recognise its protocol.
 const MAX_TO_RECOGNISE: usize = 4096;
 
 impl Codec {
@@ -49,7 +49,8 @@ impl Codec {
         })
     }
 
-    /// `false`: the protocol has no such frame. What the plugin is to make itself no peer has a part in.
+    /// Appends a frame that the plugin builds. Returns false if the protocol has no such frame. Errors are
+    /// the codec's, since no peer's bytes are involved.
     fn make(&self, what: Make, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<bool, Broken> {
         let make = |codec: &plugin::Codec| codec.make(what, id, manner.0, &[], out);
         self.call(Function::Make, make).map_err(|fault| Broken {
@@ -58,7 +59,8 @@ impl Codec {
         })
     }
 
-    /// A caller waits for it: where the protocol has no such answer, the connection is closed instead.
+    /// Appends a response that a caller waits for. If the protocol has no such response, returns an error,
+    /// which closes the connection instead.
     fn answer(&self, what: Make, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken> {
         if self.make(what, id, manner, out)? {
             return Ok(());
@@ -155,7 +157,7 @@ impl FrameCodec for Codec {
             Why::Busy => Make::Busy,
             Why::Timeout => Make::Timeout,
             Why::Cut => Make::Closed,
-            // These have no words of their own.
+            // Plugins have no response for these reasons.
             Why::NoUpstream | Why::Lack(_) | Why::Fault | Why::TooLong | Why::BadAnswer => {
                 Make::Unreachable
             }
@@ -163,7 +165,7 @@ impl FrameCodec for Codec {
         self.answer(what, id, manner, out)
     }
 
-    /// The protocol's own number.
+    /// Returns the status code of the protocol.
     fn status(&self, frame: &[u8]) -> Option<String> {
         match self.decode(Sender::Server, frame, usize::MAX) {
             Ok(Decoded::Frame(frame)) => match frame.kind {

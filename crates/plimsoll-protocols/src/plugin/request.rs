@@ -1,4 +1,4 @@
-//! The request that every call sends: made or checked by the plugin before the first one.
+//! The request that every call sends, built or checked by the plugin before the first call.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -11,16 +11,16 @@ use crate::hex;
 use crate::numbered::Settings;
 use crate::unmade::RequestError;
 
-/// One kind of call in a protocol that a codec plugin brings.
+/// A call in a protocol that a codec plugin implements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginCall {
     /// The shared object.
     pub codec: PathBuf,
-    /// What the plugin calls its protocol.
+    /// The protocol's name, as the plugin gives it.
     pub protocol: String,
-    /// A whole request, with any id.
+    /// A complete request frame, with any id.
     pub frame: Vec<u8>,
-    /// Calls at once on one connection; `None`: no limit.
+    /// The limit of calls in flight on one connection; `None`: no limit.
     pub in_flight: Option<u32>,
     /// Silence after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
@@ -34,14 +34,14 @@ impl Call for PluginCall {
     }
 }
 
-/// What a request is made from.
+/// The input that a request is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
-    /// The plugin makes a frame around it.
+    /// A payload, which the plugin wraps in a frame.
     Payload(&'a [u8]),
-    /// A whole frame.
+    /// A complete frame.
     Frame(&'a [u8]),
-    /// A whole frame, as hexadecimal digits; blanks don't count.
+    /// A complete frame in hexadecimal digits; white space is ignored.
     Hex(&'a str),
 }
 
@@ -49,10 +49,10 @@ fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
     RequestError::new(format_args!("not a request of {}: {fault}", codec.name()))
 }
 
-/// The frame that `content` means, checked.
+/// Returns the request frame for `content`, checked by the plugin.
 ///
 /// # Errors
-/// When it is no request of the plugin's protocol.
+/// Returns an error if it is not a request of the plugin's protocol.
 pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
     without_debug_messages(|| checked_frame(codec, content))
 }
@@ -84,8 +84,8 @@ fn checked_frame(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, Request
     Ok(frame)
 }
 
-/// The note of a frame that is one request and nothing more, and whether it wants an
-/// answer.
+/// Checks that `frame` is exactly one request. Returns the plugin's note of it, and whether it expects a
+/// response.
 fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     let name = codec.name();
     let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);
@@ -119,21 +119,21 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     )))
 }
 
-/// The bytes of a request and the settings of its connections.
+/// A request's bytes and the settings of its connections.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) codec: Codec,
     frame: Vec<u8>,
     note: u64,
     pub(super) oneway: bool,
-    /// What the connections have alike.
+    /// The settings that all connections share.
     pub(super) settings: Settings,
     pub(super) max_frame: usize,
 }
 
 impl Prepared {
     pub(super) fn new(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
-        // What is tried here is no call yet.
+        // No call is made yet, so the plugin's debug messages would mislead.
         without_debug_messages(|| Prepared::try_out(codec, call))
     }
 
@@ -163,7 +163,7 @@ impl Prepared {
                 )));
             }
         }
-        // Where the protocol has no heartbeats, none are due.
+        // If the protocol has no heartbeats, the driver sends none.
         let mut beat = Vec::new();
         let has_heartbeats = codec
             .make(Make::Heartbeat, 1, 0, &[], &mut beat)
@@ -182,7 +182,7 @@ impl Prepared {
     /// Appends the request with `id`.
     ///
     /// # Errors
-    /// When the plugin fails; then nothing is appended.
+    /// Returns an error if the plugin fails; nothing is appended then.
     #[inline]
     pub(super) fn write(&self, id: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
         self.codec.encode(&self.frame, self.note, id.into(), out)

@@ -1,7 +1,7 @@
-//! The reference server of a plugin's protocol: an echo.
+//! The reference server of a plugin's protocol: an echo server.
 //!
-//! A request is answered at once with its own payload, a heartbeat with its answer; whatever the
-//! plugin or a client does wrong closes that client's connection.
+//! Each request is answered at once with its own payload, and each heartbeat with its acknowledgement. If the
+//! plugin fails, or a client violates the protocol, that client's connection is closed.
 
 use std::io;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::serving::early::Link;
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 const READ_AT_ONCE: usize = 64 << 10;
-/// Buffers larger than this are given back when they are empty. Bytes.
+/// Empty buffers are shrunk to this capacity. Bytes.
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
 /// The protocol of a codec plugin: each request is answered with its own payload.
@@ -38,13 +38,13 @@ struct Counters {
     answered: AtomicU64,
     oneway: AtomicU64,
     heartbeats: AtomicU64,
-    /// Connections closed for bytes that are not the protocol.
+    /// Connections closed because their bytes are not the protocol.
     malformed: AtomicU64,
-    /// Connections closed for what the plugin did.
+    /// Connections closed because the plugin failed.
     plugin_faults: AtomicU64,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Server {
     codec: Codec,
     counters: Counters,
@@ -79,10 +79,10 @@ impl Reference for PluginOptions {
     }
 }
 
-/// Whether the plugin has the answers that a server needs.
+/// Checks that the plugin can build the responses that a server needs.
 ///
 /// # Errors
-/// When it makes none, or fails at it.
+/// Returns an error if it can't, or fails to.
 fn check(codec: &Codec) -> Result<(), ServeError> {
     let wrong =
         |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
@@ -116,7 +116,7 @@ impl Serve for Arc<Server> {
                 _ = stopped.changed() => break,
             }
             let taken = self.take(&input, &mut recognised, &mut out);
-            // What was answered before the fault is sent all the same.
+            // Responses that precede the fault are still sent.
             if !out.is_empty() {
                 stream.write_all(&out).await?;
                 out.clear();
@@ -140,7 +140,8 @@ impl Serve for Arc<Server> {
 }
 
 impl Server {
-    /// Takes whole frames off `input`, appending answers; how many bytes that were.
+    /// Handles the complete frames at the front of `input` and appends the responses. Returns the number of
+    /// bytes handled.
     fn take(&self, input: &[u8], recognised: &mut bool, out: &mut Vec<u8>) -> Result<usize, Fault> {
         if !*recognised {
             match self.codec.matches(input, Sender::Client)? {
@@ -167,7 +168,7 @@ impl Server {
             Kind::Request { .. } => (&self.counters.answered, Some(Make::Response)),
             Kind::Heartbeat => (&self.counters.heartbeats, Some(Make::HeartbeatAck)),
             Kind::Oneway => (&self.counters.oneway, None),
-            // Nothing was asked, so there is nothing to be answered.
+            // These frames need no response.
             Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway => return Ok(()),
         };
         if let Some(what) = what {

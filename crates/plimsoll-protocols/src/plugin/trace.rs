@@ -1,4 +1,4 @@
-//! `--trace`: a connection's bytes as a line a frame.
+//! `--trace`: prints one line for each frame of a connection.
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_plugin::{
@@ -7,7 +7,7 @@ use plimsoll_plugin::{
 
 use crate::traced::{Halves, not};
 
-/// Reads along with one connection, both ways, and never disturbs it.
+/// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug)]
 pub struct FrameTracer {
     codec: Codec,
@@ -15,7 +15,7 @@ pub struct FrameTracer {
 }
 
 impl FrameTracer {
-    /// Reads frames with the plugin.
+    /// Creates a tracer that decodes frames with the plugin.
     pub fn new(codec: Codec) -> FrameTracer {
         FrameTracer {
             codec,
@@ -32,7 +32,7 @@ impl Tracer for FrameTracer {
         };
         let codec = &self.codec;
         self.halves[direction as usize].read(bytes, lines, not(codec.name()), |bytes| {
-            // The driver's own calls of the plugin are those that are to be seen.
+            // Only the driver's calls of the plugin should print debug messages.
             let decoded = without_debug_messages(|| codec.decode(bytes, sender, MAX_FRAME));
             Ok::<_, Fault>(match decoded? {
                 Decoded::Frame(frame) => Some((frame.length, Some(line(&frame)))),
@@ -42,7 +42,7 @@ impl Tracer for FrameTracer {
     }
 }
 
-/// `id 7 request, payload 11 bytes, 22 bytes`
+/// Describes a frame: `id 7 request, payload 11 bytes, 22 bytes`.
 fn line(frame: &Frame) -> String {
     let what = match frame.kind {
         Kind::Request { timeout: None } => "request".to_owned(),

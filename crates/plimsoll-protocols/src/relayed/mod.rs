@@ -1,9 +1,10 @@
-//! What a relay has to know of a protocol: its name in a configuration and how its connections are
-//! carried; and where calls share connections, where frames end and what they are for, how to give
-//! them another id, what header fields say, and how to answer, in the protocol's own terms, a call that
-//! failed.
+//! The interface between relays and protocols: a protocol's name in a relay's configuration and how its
+//! connections are relayed. If calls share connections, it also covers where frames end and what they are
+//! for, how to change a frame's id, what header fields mean, and how to reject a call in the protocol's own
+//! terms.
 //!
-//! [`crate::registry::RELAYED_PROTOCOLS`] lists the protocols. The relay knows none of them by name.
+//! [`crate::registry::RELAYED_PROTOCOLS`] lists the protocols. The relay itself does not depend on any of
+//! them.
 
 mod watchdog;
 
@@ -22,48 +23,48 @@ pub(crate) use watchdog::{Function, Watch};
 pub struct Relayed<C> {
     /// The protocol's name in a relay's configuration.
     pub name: &'static str,
-    /// How its requests share connections.
+    /// How its connections are relayed.
     pub carriage: Carriage<C>,
 }
 
-/// How the connections of a protocol are carried.
+/// How the connections of a protocol are relayed.
 #[derive(Debug)]
 pub enum Carriage<C> {
     /// Calls share connections, as frames with ids.
     Frames {
         /// Makes the codec of a route.
         open: fn(&CodecOptions<'_>) -> Result<C, Unusable>,
-        /// The codec is in a file, which is given by a key that has the protocol's name.
+        /// The codec is a shared object, whose path is given by a configuration key with the protocol's name.
         has_file: bool,
     },
     /// Calls share connections, as streams of HTTP/2.
     Streams {
-        /// What people call the protocol.
+        /// The protocol's usual name, for messages.
         title: &'static str,
     },
-    /// Bytes are passed on as they come: a connection for a connection.
+    /// Bytes are relayed unchanged, with one upstream connection for each client connection.
     Bytes,
 }
 
-/// Why a codec can't be used.
+/// The error of opening a codec.
 pub type Unusable = Box<dyn Error + Send + Sync>;
 
-/// What a codec is made with: of the route that it is for.
+/// The options of a codec, from the configuration of its route.
 #[derive(Clone, Copy, Debug)]
 pub struct CodecOptions<'a> {
     /// The route's name, for messages.
     pub route: &'a str,
-    /// The shared object, for a protocol that comes as a plugin.
+    /// The shared object of the codec, if the protocol is implemented by a plugin.
     pub file: Option<&'a Path>,
-    /// The longest frame. Bytes.
+    /// The maximum length of a frame. Bytes.
     pub max_frame: usize,
-    /// How long one call into a file's code may take.
+    /// How long one call of a plugin's function may take.
     pub timeout: Duration,
-    /// Reports codecs that don't return.
+    /// Reports plugin functions that do not return.
     pub watchdog: &'a Watchdog,
 }
 
-/// Who sent what is read.
+/// The sender of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// The end that makes calls.
@@ -72,93 +73,96 @@ pub enum Sender {
     Server,
 }
 
-/// What a frame is for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// `timeout`: what it brings of its own.
+    /// A request that expects a response.
     Request {
-        /// What the frame leaves for the call; `None`: it does not say.
+        /// The timeout that the frame specifies; `None`: it specifies none.
         timeout: Option<Duration>,
     },
-    /// A request that wants no answer.
+    /// A request that expects no response.
     Oneway,
-    /// `status`: a number of the protocol.
+    /// A response.
     Response {
-        /// 0: success.
+        /// The protocol's status code; 0: success.
         status: u32,
     },
-    /// Answered by who receives it.
+    /// A heartbeat, which the receiver acknowledges.
     Heartbeat,
-    /// The answer to one.
+    /// The acknowledgement of a heartbeat.
     HeartbeatAck,
-    /// The sender takes no more requests on this connection.
+    /// The sender accepts no more requests on this connection.
     GoAway,
-    /// Well-formed, and nothing that can be passed on.
+    /// A well-formed frame that cannot be relayed.
     Other,
 }
 
-/// A whole frame at the beginning of what was read.
+/// A complete frame at the beginning of the received bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// The frame's length. Bytes.
     pub length: usize,
-    /// The id by which answers find their requests.
+    /// The id that associates a response with its request.
     pub id: u64,
-    /// What it is for.
+    /// The frame's purpose.
     pub kind: Kind,
-    /// How its bytes are laid out.
+    /// The codec's notes about the frame's layout.
     pub manner: Manner,
 }
 
-/// What its codec remembers of a frame, so that an answer can be given in its manner.
+/// Codec-specific details of a frame, such as its layout, from which the codec can write a response in the
+/// same format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Manner(pub(crate) u64);
 
-/// Why a call is answered by the relay itself.
+/// Why the relay answers a call itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// As many requests are in flight as may be.
+    /// The limit of requests in flight is reached.
     Busy,
-    /// No connection to a server.
+    /// There is no connection to an upstream server.
     NoUpstream,
-    /// The relay itself lacks something for a connection to a server.
+    /// The relay lacks a local resource for a connection to a server.
     Lack(Lack),
-    /// The server did not answer in time.
+    /// The server did not respond in time.
     Timeout,
-    /// The upstream's connection ended with the call in flight.
+    /// The upstream connection closed while the call was in flight.
     Cut,
-    /// The route's file asks for it.
+    /// The route's configuration injects this fault.
     Fault,
-    /// The request, or its answer, is longer than the route's `max_frame`.
+    /// The request or its response is longer than the route's `max_frame`.
     TooLong,
-    /// The server's answer is malformed, and its client may end its connection for it.
+    /// The server's response is malformed. It is not relayed, since the client might close its connection
+    /// because of it.
     BadAnswer,
 }
 
-/// The bytes, or what was to be made of them, can't be meant: their connection is closed.
+/// Received bytes that are invalid, or a frame that could not be written: the connection is closed.
 #[derive(Debug)]
 pub struct Broken {
     /// The problem, in words.
     pub why: String,
-    /// Whose failure it is.
+    /// Who caused it.
     pub by: Blame,
-    /// A frame of which it is known where it ends, and whose call it is: that call alone fails, for this reason.
+    /// The frame, if its end and its call are known, with the reason: then only that call fails and the
+    /// connection stays open.
     pub call: Option<(Seen, Why)>,
 }
 
-/// Whose fault it is.
+/// Who caused an invalid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// Who sent the bytes.
+    /// The sender of the bytes.
     Peer,
     /// The codec itself, such as a plugin.
     Codec,
-    /// The protocol has no such message.
+    /// The protocol has no frame for the purpose.
     Protocol,
 }
 
 impl Broken {
-    /// Makes one that is the peer's fault.
+    /// Creates an error that the peer caused.
     pub(crate) fn new(why: impl Into<String>) -> Broken {
         Broken {
             why: why.into(),
@@ -170,32 +174,34 @@ impl Broken {
 
 /// Reads and writes the frames of a protocol whose calls share connections.
 pub trait FrameCodec {
+    /// Opens the codec of a route.
+    ///
     /// # Errors
-    /// When its file can't be used.
+    /// Returns an error if the plugin can't be loaded.
     fn open(options: &CodecOptions<'_>) -> Result<Self, Unusable>
     where
         Self: Sized;
 
-    /// Manners of frames that never share an upstream connection.
+    /// Returns the number of frame layouts. Frames of different layouts never share an upstream connection.
     fn layouts(&self) -> usize {
         1
     }
 
-    /// Less than [`FrameCodec::layouts`].
+    /// Returns the layout's index, which is less than [`FrameCodec::layouts`].
     fn layout(&self, _manner: Manner) -> usize {
         0
     }
 
-    /// Whether the first bytes of a connection are of this protocol; `false`: there are too few.
-    /// Where a protocol's first frame shows it, all are.
+    /// Returns true if the first bytes of a connection belong to this protocol, and false if there are too
+    /// few to tell. The default is for protocols whose first frame is checked anyway.
     fn recognise(&self, _from: Sender, _bytes: &[u8]) -> Result<bool, Broken> {
         Ok(true)
     }
 
-    /// The frame that `bytes` begin with; `None`: not all of it is there yet.
+    /// Returns the frame that `bytes` begin with; `None`: it is not complete yet.
     fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken>;
 
-    /// Appends `frame`, which was read with this manner, with another id.
+    /// Appends `frame` with another id. `manner` is what reading the frame returned.
     fn renumber(
         &self,
         frame: &[u8],
@@ -204,49 +210,49 @@ pub trait FrameCodec {
         out: &mut Vec<u8>,
     ) -> Result<(), Broken>;
 
-    /// Appends a heartbeat; `false`: the protocol has none.
+    /// Appends a heartbeat. Returns false if the protocol has none.
     fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken>;
 
-    /// Appends the answer to a heartbeat.
+    /// Appends the acknowledgement of a heartbeat.
     fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken>;
 
-    /// Appends an answer with the reason why the call failed.
+    /// Appends a response that rejects the call for the given reason.
     fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken>;
 
-    /// The status of an answer, in a word.
+    /// Returns the status of a response, in a word.
     fn status(&self, frame: &[u8]) -> Option<String>;
 
-    /// What people call a status.
+    /// Returns the usual name of a status code.
     fn status_name(&self, status: u32) -> String {
         status.to_string()
     }
 }
 
-/// What a protocol whose calls are streams of HTTP/2 says in a list of header fields. A connection may
-/// carry other calls, too: in their fields it says nothing.
+/// What a protocol whose calls are HTTP/2 streams reads from a list of header fields. Connections may also
+/// carry other calls; of their fields it reports nothing.
 pub trait StreamFields: Default {
-    /// Fields whose values differ from call to call.
+    /// Names of fields whose values differ from call to call.
     const CHANGING: &'static [&'static [u8]];
 
     /// Reads one field of the list.
     fn note(&mut self, name: &[u8], value: &[u8]);
 
-    /// The list begins a call of the protocol, or the answer to one.
+    /// Returns true if the list begins a call of the protocol, or the response to one.
     fn are_of_protocol(&self) -> bool;
 
-    /// How long the call may take, as its request says.
+    /// Returns the timeout that the request specifies.
     fn timeout(&self) -> Option<Duration>;
 
-    /// How the call ended: a number of the protocol, below 1000.
+    /// Returns the call's status: a code of the protocol, below 1000.
     fn status(&self) -> Option<u32>;
 
-    /// What people call a status.
+    /// Returns the usual name of a status code.
     fn status_name(status: u32) -> String;
 
-    /// Calls `push` with the fields that every answer begins with.
+    /// Calls `push` with the fields that every response begins with.
     fn begin_answer(push: impl FnMut(&[u8], &[u8]));
 
-    /// Calls `push` with the fields that end an answer, with the reason why the call failed. `outcome`:
-    /// one that the protocol has a status for.
+    /// Calls `push` with the fields that end a response and say why the call failed. The protocol must have a
+    /// status for `outcome`.
     fn end_answer(outcome: Outcome, why: &str, push: impl FnMut(&[u8], &[u8]));
 }

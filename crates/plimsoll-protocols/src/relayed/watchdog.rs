@@ -1,8 +1,9 @@
-//! Looks after code of files: what does not come back stands in the way of every connection of its
-//! worker, and can't be interrupted.
+//! Detects plugin functions that do not return. Such a call blocks every connection of its worker and can't
+//! be interrupted, so the process has to end.
 //!
-//! A worker notes that it goes into such code and that it is back; a thread of its own compares
-//! the notes. It counts its own naps, so a process that was stopped meanwhile is not blamed.
+//! A worker records when it enters and leaves plugin code, and a watchdog thread compares the records. The
+//! thread counts its own sleep intervals instead of reading a clock, so a pause of the whole process is not
+//! held against the plugin.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::CodecOptions;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a codec is asked to do.
+/// A function of a codec plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Function {
     Match,
@@ -24,16 +25,16 @@ pub(crate) enum Function {
     Make,
 }
 
-/// The functions' names, by their numbers.
+/// The functions' names, in the order of [`Function`].
 const FUNCTION_NAMES: [&str; 4] = ["match", "decode", "encode", "make"];
 
-/// One worker's notes of one route's codec.
+/// One worker's record of its calls into one route's codec.
 #[derive(Debug)]
 pub(crate) struct Watch {
     route: String,
     file: PathBuf,
     limit: Duration,
-    /// Odd: in the file's code.
+    /// Incremented on entering and on leaving plugin code: odd while inside.
     steps: AtomicU64,
     function: AtomicU8,
 }
@@ -49,7 +50,7 @@ impl Watch {
         }
     }
 
-    /// Runs `call`, which goes into the file's code. By one thread alone.
+    /// Runs `call`, which calls the plugin, and records it. Must be called by one thread only.
     #[inline]
     pub(crate) fn within<T>(&self, function: Function, call: impl FnOnce() -> T) -> T {
         let steps = self.steps.load(Ordering::Relaxed);
@@ -72,7 +73,7 @@ impl Watch {
     }
 }
 
-/// All workers' notes.
+/// The records of all workers.
 #[derive(Debug, Default)]
 pub struct Watchdog {
     watches: Mutex<Vec<Weak<Watch>>>,
@@ -87,17 +88,18 @@ impl Watchdog {
         watch
     }
 
-    /// Reports, once, code that does not return.
+    /// Starts the watchdog thread. It calls `report` once, for the first plugin function that exceeds its
+    /// limit, and ends.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// Returns an error if the thread can't be started.
     pub fn start(
         self: Arc<Watchdog>,
         stop: Arc<AtomicBool>,
         report: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<()> {
         let body = move || {
-            // How long each has been where it is.
+            // How long each worker has been in its current call.
             let mut seen: Vec<(Weak<Watch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(POLL_INTERVAL);

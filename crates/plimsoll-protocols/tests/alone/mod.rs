@@ -1,4 +1,4 @@
-//! What a worker asks of a conductor, with nobody else in the run.
+//! The control of a single worker, which starts at a given time and merges its intervals.
 
 use plimsoll_engine::worker::{Control, StopLevel, WorkerInterval};
 use plimsoll_model::Time;

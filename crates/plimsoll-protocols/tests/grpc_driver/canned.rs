@@ -1,11 +1,11 @@
-//! The canned server against clients that break RFC 9113, and clients that do what it allows.
+//! Tests of the canned server with clients that violate RFC 9113, and with clients that use what it allows.
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use plimsoll_wire::http2::kind;
 
 use super::*;
 
-/// A connection to the server with what it has sent.
+/// A connection to the server, and what the server has sent.
 struct Peer {
     server: CannedConnection,
     out: Vec<u8>,
@@ -13,7 +13,7 @@ struct Peer {
 }
 
 impl Peer {
-    /// One that has greeted.
+    /// Creates a connection whose preface was exchanged.
     fn new(options: CannedOptions) -> Peer {
         let mut peer = Peer::silent(options);
         let mut greeting = http2::PREFACE.to_vec();
@@ -49,7 +49,7 @@ impl Peer {
         frames
     }
 
-    /// The codes of GOAWAY and of resets that `bytes` lead to.
+    /// Returns the codes of GOAWAY and of resets that `bytes` cause.
     fn codes(&mut self, bytes: &[u8]) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
         let received = self.send(bytes);
         let sent = self.sent();
@@ -59,7 +59,7 @@ impl Peer {
     }
 }
 
-/// As the fast server has it.
+/// Returns the options of the fast server.
 fn lenient() -> CannedOptions {
     CannedOptions {
         check_requests: false,
@@ -99,7 +99,7 @@ fn broken(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
 
 /// RFC 9113, 3.4
 #[test]
-fn a_client_begins_with_settings() {
+fn client_without_settings_is_rejected() {
     for options in [lenient(), strict()] {
         let mut peer = Peer::silent(options);
         let bytes = [&http2::PREFACE[..], &request(1)].concat();
@@ -145,7 +145,7 @@ fn stream_error_resets_only_its_stream() {
         let mut peer = Peer::new(lenient());
         peer.send(&request_head(1, false)).unwrap();
         assert_eq!(peer.codes(&bytes), (None, vec![(1, code)]));
-        // What was under way is ignored, and others are answered.
+        // Frames in transit are ignored, and other requests are answered.
         assert_eq!(peer.codes(&data(1, MESSAGE, true)), (None, vec![]));
         peer.send(&request(3)).unwrap();
         assert_eq!(peer.server.answered(), 1);
@@ -203,7 +203,7 @@ fn lenient_mode_enforces_stream_windows() {
     assert_eq!(peer.codes(&bytes), (None, overrun));
     peer.send(&request(3)).unwrap();
     assert_eq!(peer.server.answered(), 1);
-    // Before it has acknowledged SETTINGS, a client counts with the default.
+    // Before it has acknowledged SETTINGS, a client may assume the default window.
     let mut peer = Peer::silent(options);
     let mut greeting = http2::PREFACE.to_vec();
     write::settings(&mut greeting, &[]);

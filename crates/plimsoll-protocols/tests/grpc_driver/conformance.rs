@@ -1,5 +1,5 @@
-//! A scripted server breaks each rule that a client can see broken; the driver must
-//! answer with the error code that RFC 9113 names.
+//! A scripted server violates each rule whose violation a client can detect; the driver must respond with the
+//! error code that RFC 9113 names.
 //!
 //! Long because each rule of RFC 9113 that a server can break has a case of its own.
 
@@ -12,9 +12,9 @@ use super::*;
 enum Expect {
     /// A connection error.
     Goaway(ErrorCode),
-    /// A stream error on stream 1, which ends its call so.
+    /// A stream error on stream 1, and the outcome of its call.
     Reset(ErrorCode, Outcome),
-    /// Nothing happens to the calls, and good answers are still taken.
+    /// No effect: valid responses are still accepted.
     Ignored,
 }
 use Expect::{Goaway, Ignored, Reset};
@@ -55,7 +55,7 @@ fn goaway(last_stream: u32) -> Vec<u8> {
     out
 }
 
-/// HEADERS without END_HEADERS on stream 1, holding the start of a good block.
+/// Returns HEADERS without END_HEADERS on stream 1, with the start of a valid block.
 fn open_block() -> Vec<u8> {
     frame(kind::HEADERS, 0, 1, &[0x88])
 }
@@ -68,7 +68,7 @@ fn many_continuations(frames: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// What follows SETTINGS, with calls on streams 1 and 3.
+/// Returns the cases: bytes that follow SETTINGS, with calls on streams 1 and 3.
 fn cases() -> Vec<Case> {
     let protocol = || Goaway(ErrorCode::PROTOCOL_ERROR);
     let size = || Goaway(ErrorCode::FRAME_SIZE_ERROR);
@@ -82,7 +82,7 @@ fn cases() -> Vec<Case> {
     let block = |bytes: &[u8]| frame(kind::HEADERS, all, 1, bytes);
     let answer = |fields: &[(&str, &str)]| headers(1, fields, false);
     vec![
-        // Frames that are wrong in themselves.
+        // Frames that are invalid by themselves.
         case(
             "4.2",
             "a frame over SETTINGS_MAX_FRAME_SIZE",
@@ -316,7 +316,7 @@ fn cases() -> Vec<Case> {
             [window_update(1, 1_000), setting(4, 0x7fff_ffff)].concat(),
             flow(),
         ),
-        // Push.
+        // Server push.
         case(
             "8.4",
             "PUSH_PROMISE, and push is disabled",
@@ -606,7 +606,7 @@ fn every_protocol_violation_has_its_code() {
         match expect {
             Goaway(code) => {
                 let error = result.expect_err(&name);
-                // A limit of ours is no fault of the server's.
+                // Exceeding our own limit is not a protocol error of the server.
                 let outcome = match rule {
                     "10.5.1" => Outcome::HeadTooLarge,
                     _ => Outcome::ProtocolError,
@@ -669,7 +669,7 @@ fn first_frame_must_be_settings() {
             "{what}"
         );
     }
-    // An unacceptable first frame is SETTINGS all the same.
+    // A first frame of invalid SETTINGS is still recognised as HTTP/2.
     let mut client = Client::new(4);
     let error = client
         .receive(&[setting(4, 1 << 31), good_answer(1)].concat())
@@ -695,7 +695,7 @@ fn non_http2_server_is_identified() {
         (b"-ERR unknown command 'PRI'\r\n", "-ERR unknown command"),
         (b"220 ok\r\n", "220 ok"),
     ] {
-        // In one piece and byte by byte, without the end of the connection; and cut off by it.
+        // The bytes arrive in one piece and byte by byte, with and without the connection's end.
         for step in [bytes.len(), 1] {
             let mut client = Client::new(4);
             client.sent();

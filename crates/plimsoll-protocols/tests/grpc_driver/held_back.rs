@@ -1,12 +1,12 @@
-//! A server that lets everything be sent and reads nothing: messages are held back, and what
-//! is owed is distinguished from what was asked for.
+//! Tests with a server that grants large windows but reads nothing: messages are held back, and replies are
+//! told from payload.
 
 use plimsoll_engine::driver::MAX_UNSENT;
 use plimsoll_wire::http2::{MAX_WINDOW, flags, kind, setting};
 
 use super::*;
 
-/// Bytes of one message; some twenty are more than an outbox.
+/// The size of one message; about twenty exceed the output buffer's limit. Bytes.
 const MESSAGE_SIZE: usize = 700_000;
 
 fn open_windows() -> Vec<u8> {
@@ -16,7 +16,7 @@ fn open_windows() -> Vec<u8> {
     bytes
 }
 
-/// Bytes of messages among `frames`, and streams that were ended.
+/// Returns the bytes of messages among `frames`, and the number of ended streams.
 fn tally(frames: &[Sent]) -> (usize, usize) {
     let data = frames.iter().filter(|(head, _)| head.kind() == kind::DATA);
     data.fold((0, 0), |(bytes, ended), (head, payload)| {
@@ -43,7 +43,7 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
         if !client.driver.is_held_back() {
             break;
         }
-        // What comes meanwhile changes nothing.
+        // Frames that arrive meanwhile change nothing.
         client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
         client.driver.go_on(Time(3), &mut client.out);
         turns += 1;
@@ -67,7 +67,7 @@ fn ping_replies_are_not_payload() {
     assert_eq!((client.out.len(), client.driver.carried()), (17, carried));
     client.receive(&open_windows()).unwrap();
     let asked = (client.driver.carried() - carried) as usize;
-    // A SETTINGS acknowledgement besides.
+    // The output also contains a SETTINGS acknowledgement.
     assert_eq!(client.out.len(), 17 + 9 + asked);
     assert!(asked > 15_000);
 }

@@ -1,5 +1,5 @@
-//! The gRPC client driver against bytes: what RFC 9113 forbids, what servers may do,
-//! every split, and random servers.
+//! Tests of the gRPC client driver with scripted bytes: what RFC 9113 forbids, what servers may do, all
+//! splits, and random servers.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -20,7 +20,7 @@ use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{self, ErrorCode, Frame, FrameHead, write};
 
-/// A protocol whose request message has `size` bytes.
+/// Returns a protocol whose request message has `size` bytes.
 fn protocol(size: usize) -> GrpcProtocol {
     prepared(&GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
@@ -42,10 +42,10 @@ fn prepared(call: &GrpcCall) -> GrpcProtocol {
     .unwrap()
 }
 
-/// A frame that was sent, with its payload.
+/// A sent frame with its payload.
 type Sent = (FrameHead, Vec<u8>);
 
-/// A connection's client side with what it has sent and reported.
+/// The client side of a connection, and what it has sent and reported.
 struct Client {
     driver: GrpcDriver,
     out: Vec<u8>,
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// One that has had the server's SETTINGS and carries `calls` calls.
+    /// Creates a client that has received the server's SETTINGS and has `calls` calls in flight.
     fn with_calls(request_size: usize, settings: &[(u16, u32)], calls: u32) -> Client {
         let mut client = Client::new(request_size);
         client.greet(settings);
@@ -80,7 +80,7 @@ impl Client {
         client
     }
 
-    /// The server's SETTINGS arrive.
+    /// Receives the server's SETTINGS.
     fn greet(&mut self, settings: &[(u16, u32)]) {
         let mut greeting = Vec::new();
         write::settings(&mut greeting, settings);
@@ -100,7 +100,7 @@ impl Client {
             .receive(bytes, Time(2), &mut self.out, &mut self.events)
     }
 
-    /// The frames sent since the last time, after the preface.
+    /// Returns the frames sent since the last call, without the preface.
     fn sent(&mut self) -> Vec<Sent> {
         let out = std::mem::take(&mut self.out);
         let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(&out);
@@ -113,7 +113,7 @@ impl Client {
         frames
     }
 
-    /// Calls that ended, with their outcomes.
+    /// Returns the ended calls with their outcomes.
     fn ended(&self) -> Vec<(u32, Outcome)> {
         let done = |event: &Event| match event {
             Event::Done(done) | Event::NotTaken(done) => Some((done.call.0, done.outcome)),
@@ -138,7 +138,7 @@ impl Client {
     }
 }
 
-/// A frame, right or wrong.
+/// Encodes a frame, valid or not.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     write::head(&mut out, payload.len(), kind, flags, stream);
@@ -146,7 +146,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// HEADERS whose block changes no table.
+/// Encodes HEADERS whose block changes no dynamic table.
 fn headers(stream: u32, fields: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let block = Encoder::encode_plain(fields.iter().copied());
@@ -184,7 +184,7 @@ fn good_answer(stream: u32) -> Vec<u8> {
     .concat()
 }
 
-/// The code of the GOAWAY among `frames`.
+/// Returns the code of the GOAWAY among `frames`.
 fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
     frames
         .iter()
@@ -194,7 +194,7 @@ fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
         })
 }
 
-/// Stream and code of each RST_STREAM among `frames`.
+/// Returns stream and code of each RST_STREAM among `frames`.
 fn resets(frames: &[Sent]) -> Vec<(u32, ErrorCode)> {
     let reset = |(head, payload): &Sent| match Frame::parse(*head, payload) {
         Ok(Frame::ResetStream { code }) => Some((head.stream(), code)),

@@ -1,4 +1,5 @@
-//! Metadata of answers beyond 64 KiB: taken where the plan says so, in front of messages and behind them.
+//! Tests of responses with more than 64 KiB of metadata, in headers and in trailers: accepted if the plan
+//! allows it.
 
 use plimsoll_wire::http2::setting;
 
@@ -15,7 +16,7 @@ fn client(max_head: u32) -> Client {
     client
 }
 
-/// An answer with so many bytes of metadata in its head or its trailers.
+/// Returns a response with this many bytes of metadata in its headers and trailers.
 fn answer(stream: u32, in_head: usize, in_trailers: usize) -> Vec<u8> {
     let [head, trailers] = [in_head, in_trailers].map(|length| "m".repeat(length));
     [
@@ -45,7 +46,7 @@ fn metadata_limit_follows_max_head() {
         ] {
             let mut client = client(max_head);
             client.start();
-            // A connection whose server sends more than it was told to may be closed for it.
+            // The driver may close a connection whose server exceeds the advertised limit.
             let taken = client.receive(&answer(1, in_head, in_trailers));
             let closed = taken.map_err(|error| (error.outcome, error.detail));
             let details = client.details().join("\n");
@@ -75,7 +76,7 @@ fn metadata_limit_is_advertised_and_reported() {
     }
     let mut client = client(0);
     client.start();
-    // Each field counts 32 bytes more than it has (RFC 9113, 6.5.2).
+    // Each field counts 32 bytes more than its length (RFC 9113, 6.5.2).
     let many = vec![("x", "y"); 2_000];
     let all = [
         &[(":status", "200"), ("content-type", "application/grpc")][..],

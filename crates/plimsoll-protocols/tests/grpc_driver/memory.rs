@@ -1,4 +1,4 @@
-//! What a connection costs: the driver's own size and everything it has on the heap.
+//! Tests of a connection's memory: the driver's own size and everything it has on the heap.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -7,7 +7,7 @@ use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
 
 use super::*;
 
-/// Counts the bytes that this thread holds, and its allocations.
+/// An allocator that counts the bytes that this thread holds, and its allocations.
 struct Counting;
 
 thread_local! {
@@ -86,7 +86,7 @@ fn busy_connection_memory_stays_small() {
 }
 
 #[test]
-fn the_steady_state_allocates_nothing() {
+fn steady_state_allocates_nothing() {
     let protocol = protocol(128);
     let mut server = Canned::new(CannedOptions::default()).connection();
     let mut driver = protocol.driver();
@@ -97,7 +97,7 @@ fn the_steady_state_allocates_nothing() {
     let mut client_allocations = 0;
     for round in 0..200u64 {
         let before = ALLOCATIONS.get();
-        // In two pieces, so that there is a partial frame every time.
+        // Two pieces, so that there is a partial frame each time.
         let (first, second) = to_client.split_at(to_client.len() * 2 / 3);
         driver
             .receive(first, Time(1), &mut out, &mut events)

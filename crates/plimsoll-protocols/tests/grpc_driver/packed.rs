@@ -1,4 +1,4 @@
-//! Messages packed with gzip, and encodings that nobody asked for.
+//! Tests of messages compressed with gzip, and of encodings that were not offered.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// A client with one call in flight.
+/// Creates a client with one call in flight.
 fn client(compression: Option<Compression>) -> Client {
     let mut client = Client::of(&prepared(&GrpcCall {
         method: "a.S/M".to_owned(),
@@ -44,7 +44,7 @@ fn packed_head(stream: u32, encoding: &str) -> Vec<u8> {
     headers(stream, &fields, false)
 }
 
-/// How the call ends whose answer has these bytes, in frames of `chunk`.
+/// Returns how a call ends whose response has these bytes, in frames of `chunk` bytes.
 fn outcome(
     compression: Option<Compression>,
     encoding: &str,
@@ -104,7 +104,7 @@ fn responses_decompress_up_to_limit() {
             Outcome::Ok,
             "{chunk}"
         );
-        // A server may leave a message as it is.
+        // A server may send a message uncompressed.
         assert_eq!(outcome(some, "gzip", MESSAGE, chunk).0, Outcome::Ok);
         let bomb = framed(1, &gzip(&[9; 1001]));
         let (code, said) = outcome(some, "gzip", &bomb, chunk);
@@ -135,10 +135,10 @@ fn error_names_unoffered_encoding() {
             said.contains(&format!("packed with `{encoding}`")),
             "{said}"
         );
-        // The name alone does no harm.
+        // An unknown encoding without a compressed message is accepted.
         assert_eq!(outcome(compression, encoding, MESSAGE, 100).0, Outcome::Ok);
     }
-    // A packed message in an answer that does not say how.
+    // A compressed message in a response without `grpc-encoding`.
     for compression in [None, Some(Compression::Gzip)] {
         let (code, _) = outcome(compression, "identity", &packed, 100);
         assert_eq!(code, Outcome::CompressionUnsupported);

@@ -1,4 +1,4 @@
-//! Whole conversations with a server that keeps the rules.
+//! Tests of complete connections with a conforming server.
 //!
 //! Long because each way in which a conversation can go has a test of its own.
 
@@ -7,7 +7,7 @@ use plimsoll_wire::http2::{flags, kind, setting};
 
 use super::*;
 
-/// Passes bytes between client and server until neither has any.
+/// Passes bytes between client and server until neither has any left.
 fn converse(
     client: &mut Client,
     server: &mut plimsoll_protocols::grpc::canned::CannedConnection,
@@ -141,8 +141,8 @@ fn header_table_resizes_between_calls() {
     }
 }
 
-/// A deadline counts from when the call was due: what is left of it is sent, whatever the
-/// server's table is, and the calls after it are as ever.
+/// A deadline counts from when the call was due: the remaining time is sent, whatever the server's table size
+/// is, and later calls are not affected.
 #[test]
 fn delayed_call_sends_remaining_deadline() {
     let call = GrpcCall {
@@ -199,7 +199,7 @@ fn delayed_call_sends_remaining_deadline() {
         timeouts(&[300, 0, 250, 0], &[]),
         ["700m", "1S", "750m", "1S"]
     );
-    // Nothing is left: as good as nothing, but a deadline.
+    // With no time left, the smallest possible deadline is sent.
     assert_eq!(timeouts(&[2_000], &[]), ["1n"]);
     let smaller = [(setting::HEADER_TABLE_SIZE, 100)];
     assert_eq!(timeouts(&[400, 0, 400], &smaller), ["600m", "1S", "600m"]);
@@ -207,14 +207,14 @@ fn delayed_call_sends_remaining_deadline() {
     assert_eq!(timeouts(&[500, 0, 0], &again), ["500m", "1S", "1S"]);
 }
 
-/// A good session with everything in it, and what it must lead to.
+/// Returns the server's bytes of a varied, valid connection.
 fn varied_session() -> Vec<u8> {
     let mut bytes = Vec::new();
     write::settings(&mut bytes, &[(setting::MAX_CONCURRENT_STREAMS, 100)]);
     write::window_update(&mut bytes, 0, 1_000);
     bytes.extend(good_answer(1));
     bytes.extend(frame(kind::PING, 0, 0, b"pingpong"));
-    // Padded, in pieces, with an interim answer, and with a block in three frames.
+    // A response with padding, in several pieces, with an interim response, and with a block in three frames.
     bytes.extend(headers(3, &[(":status", "103"), ("x-hint", "1")], false));
     bytes.extend(frame(kind::HEADERS, 0, 3, &[0x88]));
     let content_type = Encoder::encode_plain([("content-type", "application/grpc+proto")]);
@@ -248,7 +248,7 @@ fn varied_session() -> Vec<u8> {
     bytes
 }
 
-/// Bytes of the SETTINGS that the session begins with.
+/// The length of the SETTINGS that the session begins with. Bytes.
 const GREETING: usize = 15;
 
 fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
@@ -268,7 +268,7 @@ fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
 }
 
 #[test]
-fn every_split_gives_the_same() {
+fn responses_parse_in_any_split() {
     let session = varied_session();
     let rest = &session[GREETING..];
     let whole = play(&[rest]);
@@ -316,7 +316,7 @@ fn every_split_gives_the_same() {
     }
 }
 
-/// One answer on stream 1 and what the call ends with; `reset` if we cancel the stream.
+/// Checks how a call ends after one response on stream 1; `reset`: whether the driver cancels the stream.
 fn ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
     let mut client = Client::with_calls(4, &[], 1);
     client.sent();
@@ -334,7 +334,7 @@ fn ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
         "" => assert_eq!(details, [""; 0]),
         text => assert!(details[0].contains(text), "{details:?}"),
     }
-    // What was on its way when we gave up disturbs nobody.
+    // Frames that were in transit when the stream was reset are ignored.
     if reset {
         client
             .receive(&[data(1, b"more", false), trailers(1, "0")].concat())
@@ -486,7 +486,7 @@ fn responses_map_to_outcomes() {
 }
 
 #[test]
-fn resets_by_their_codes() {
+fn reset_codes_map_to_outcomes() {
     for (code, outcome) in [
         (ErrorCode::REFUSED_STREAM, Outcome::StreamRefused),
         (ErrorCode::CANCEL, Outcome::Cancelled),
@@ -500,7 +500,7 @@ fn resets_by_their_codes() {
         write::reset_stream(&mut reset, 1, code);
         ends(reset, outcome, &code.to_string(), false);
     }
-    // RFC 9113, 5.1: nothing may follow it but by a server that breaks the rules.
+    // RFC 9113, 5.1: a conforming server sends nothing after it.
     let mut client = Client::with_calls(4, &[], 1);
     client.sent();
     client
@@ -521,13 +521,13 @@ fn cancelled_call_counts_late_response() {
         resets(&client.sent()),
         [(1, ErrorCode::CANCEL), (3, ErrorCode::CANCEL)]
     );
-    // Twice, and a call that is not there: nothing.
+    // Cancelling twice, or cancelling an unknown call, does nothing.
     client.driver.cancel(CallId(0), Time(5), &mut client.out);
     client.driver.cancel(CallId(77), Time(5), &mut client.out);
     assert_eq!(client.sent(), []);
     client.receive(&good_answer(1)).unwrap();
     assert_eq!((client.late(), client.ended().len()), (1, 0));
-    // The server resets the other: that is no answer.
+    // A reset by the server is not a late response.
     client
         .receive(&frame(kind::RST_STREAM, 0, 3, &[0, 0, 0, 8]))
         .unwrap();
@@ -559,7 +559,7 @@ fn abandoned_stream_frames_are_ignored() {
         client.receive(&good_answer(stream)).unwrap();
     }
     client.sent();
-    // Nothing is known of stream 1 any more but that it was reset.
+    // By now stream 1 is known only as reset.
     client
         .receive(&[data(1, b"<html>", false), trailers(1, "0")].concat())
         .unwrap();
@@ -612,7 +612,7 @@ fn graceful_goaway_lets_calls_finish() {
 }
 
 #[test]
-fn the_end_of_the_connection() {
+fn connection_end_fails_only_open_calls() {
     let end = |client: &mut Client| {
         client
             .driver
@@ -642,7 +642,7 @@ fn the_end_of_the_connection() {
     assert_eq!(goaway_code(&client.sent()), Some(ErrorCode::NO_ERROR));
 }
 
-/// DATA of a stream that was sent so far, and whether it ended.
+/// Returns the bytes of DATA sent on a stream so far, and whether it ended.
 fn uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
     let mut bytes = 0;
     let mut ended = false;
@@ -690,7 +690,7 @@ fn initial_window_can_make_windows_negative() {
     client.receive(&window(0, 1_000_000)).unwrap();
     client.start();
     assert_eq!(uploaded(&mut client, 1), (65_535, false));
-    // 65,535 sent of a window of 1,000: 64,535 below zero.
+    // 65,535 bytes were sent of a window of 1,000: it is 64,535 below zero.
     let mut settings = Vec::new();
     write::settings(&mut settings, &[(setting::INITIAL_WINDOW_SIZE, 1_000)]);
     client.receive(&settings).unwrap();
@@ -698,7 +698,7 @@ fn initial_window_can_make_windows_negative() {
     assert_eq!(uploaded(&mut client, 1), (0, false));
     client.receive(&window(1, 5)).unwrap();
     assert_eq!(uploaded(&mut client, 1), (5, false));
-    // A call that begins now has the small window.
+    // A new call has the small window.
     client.start();
     assert_eq!(uploaded(&mut client, 3), (1_000, false));
     settings.clear();
@@ -739,7 +739,7 @@ fn early_response_stops_request_upload() {
 fn receive_window_updates_are_batched() {
     let mut client = Client::with_calls(4, &[], 1);
     client.sent();
-    // DATA that no stream takes counts all the same.
+    // DATA on closed streams also counts for the connection's window.
     client.driver.cancel(CallId(0), Time(5), &mut client.out);
     client.sent();
     client.receive(&head(1)).unwrap();

@@ -1,4 +1,4 @@
-//! Messages that vary from call to call, through windows of every size.
+//! Tests of messages that vary from call to call, with windows of every size.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use plimsoll_wire::http2::{kind, setting};
 
 use super::*;
 
-/// Numbers of call and message and the time, with so many bytes behind them.
+/// A renderer of the call's and the message's number and the time, followed by this many bytes.
 #[derive(Debug)]
 struct Numbers {
     filling: usize,
@@ -51,7 +51,7 @@ fn expected(number: u64, message: u32, unix_ns: u64, filling: usize) -> Vec<u8> 
     framed
 }
 
-/// DATA that was sent on a stream, and how many of its frames ended it.
+/// Returns the DATA sent on a stream, and the number of frames with END_STREAM.
 fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
     let (mut bytes, mut ends) = (Vec::new(), 0);
     for (head, payload) in frames {
@@ -103,7 +103,7 @@ fn window_blocked_messages_stay_unchanged() {
     for _ in 0..3 {
         client.start();
     }
-    // The second is given up while it waits.
+    // The second call is cancelled while it waits.
     client.driver.cancel(CallId(1), Time(3), &mut client.out);
     let mut frames = client.sent();
     for _ in 0..10 {
@@ -124,7 +124,7 @@ fn window_blocked_messages_stay_unchanged() {
     );
 }
 
-/// Metadata of each call's own, the value `size` bytes and more.
+/// Returns metadata that varies from call to call, with values of at least `size` bytes.
 fn own_metadata(size: usize) -> Option<VaryingMetadata> {
     let typed = format!("{}{{{{seq}}}}", "m".repeat(size));
     Some(VaryingMetadata {
@@ -137,7 +137,7 @@ fn own_metadata(size: usize) -> Option<VaryingMetadata> {
     })
 }
 
-/// The values of `name` in the header blocks that were sent, by stream.
+/// Returns the values of `name` in the sent header blocks, by stream.
 fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, String)> {
     let (mut found, mut block) = (Vec::new(), Vec::new());
     for (head, payload) in frames {
@@ -258,7 +258,7 @@ fn each_stream_message_is_distinct() {
     }
 }
 
-/// A subscription has no end of its own: the client ends it, and that is its good end.
+/// A subscription does not end by itself: that the client ends it counts as a success.
 #[test]
 fn stream_succeeds_after_its_duration() {
     let mut call = streaming(2, Pace::Every(Duration::from_nanos(300)));

@@ -1,4 +1,4 @@
-//! Random servers that keep the rules, random splits, and bytes without any sense.
+//! Property tests with random conforming servers, random splits, and random bytes.
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
 use plimsoll_wire::http2::setting;
@@ -10,10 +10,10 @@ use super::*;
 enum Deed {
     Start,
     Cancel(u32),
-    /// Move so many bytes to the server, to the client.
+    /// Move this many bytes to the server, or to the client.
     ToServer(usize),
     ToClient(usize),
-    /// Answer the held request at this place.
+    /// Answer the held request with this index.
     Complete(usize),
     Ping,
     TableSize(u32),
@@ -76,7 +76,7 @@ fn options() -> impl Strategy<Value = CannedOptions> {
         )
 }
 
-/// A client and a server with bytes on their way.
+/// A client and a server, with bytes in transit.
 struct Pair {
     client: Client,
     server: plimsoll_protocols::grpc::canned::CannedConnection,
@@ -111,13 +111,13 @@ impl Pair {
         }
     }
 
-    /// Answers everything and moves bytes until there are none.
+    /// Answers all requests and moves bytes until none are left.
     fn settle(&mut self) {
         for _ in 0..100_000 {
             for stream in std::mem::take(&mut self.held) {
                 self.server.complete(stream, &mut self.to_client);
             }
-            // As the worker does once everything has been sent.
+            // The worker does the same once all output is sent.
             if self.client.out.is_empty() && self.client.driver.is_held_back() {
                 self.client.driver.go_on(Time(3), &mut self.client.out);
             }
@@ -205,14 +205,14 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(bytes: Vec<u8>, calls in 0u32..5) {
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, calls in 0u32..5) {
         let mut client = Client::with_calls(4, &[], calls);
         let _ = client.receive(&bytes);
         let _ = client.driver.receive_end(Time(4), &mut client.events);
     }
 
     #[test]
-    fn frames_never_panic(
+    fn arbitrary_frames_never_panic(
         frames in prop::collection::vec(
             (0u8..11, any::<u8>(), 0u32..8, prop::collection::vec(any::<u8>(), 0..40)), 0..40),
         calls in 0u32..5,

@@ -1,9 +1,9 @@
-//! Answers that come whole are taken in one step: it must come to what frame by frame comes to.
+//! Tests of the fast path for complete responses: it must give the same result as the frame-by-frame path.
 
 use super::*;
 
-/// A client with `calls` calls in flight, on a connection whose server's blocks it knows, and
-/// the answers to all of them, one after the other.
+/// Returns a client with `calls` calls in flight on a connection whose header blocks are cached, and the
+/// responses to all of them in order.
 fn answered(calls: u32) -> (Client, Vec<u8>) {
     answered_by(Client::new(20), calls)
 }
@@ -40,7 +40,7 @@ fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
     (client, answers)
 }
 
-/// What a client makes of `bytes` that come in pieces of `size`.
+/// Returns the client's result for `bytes` that arrive in pieces of `size`.
 fn outcome_of(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
     let (mut client, _) = answered(3);
     let error = bytes
@@ -131,7 +131,7 @@ fn oversized_messages_and_frames_fail() {
     }
 }
 
-/// Where the head of the first answer ends, and where the trailers of the last begin.
+/// Returns the end of the first response's header, and the start of the last response's trailers.
 fn bounds(answers: &[u8]) -> (usize, usize) {
     let head_end = FrameHead::LEN + usize::from(answers[2]);
     (head_end, answers.len() - FrameHead::LEN - 1)

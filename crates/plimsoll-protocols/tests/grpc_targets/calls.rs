@@ -1,4 +1,4 @@
-//! What calls get: answers, refusals, delays, stalls; and what stopping does to them.
+//! Tests of calls: responses, rejections, delays, stalls; and the effect of stopping on them.
 
 use std::time::{Duration, SystemTime};
 
@@ -29,8 +29,7 @@ fn instant() -> ScoreOptions {
     }
 }
 
-/// A call that the server has begun to answer: one behind it on the same connection has come
-/// back.
+/// Makes a call that the server has begun to handle: a later one on the same connection was answered.
 async fn in_flight(
     client: &mut ScoreServiceClient<Channel>,
 ) -> JoinHandle<Result<Response<ScoreResponse>, Status>> {
@@ -107,7 +106,7 @@ async fn unknown_method_returns_unimplemented() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_delay_is_held() {
+async fn response_waits_for_delay() {
     let server = serve(&listen(), untyped::<ScoreOptions>());
     let mut client = scores(server.address, plaintext()).await;
     let mut took = Vec::new();
@@ -143,7 +142,7 @@ async fn stall_delays_only_responses_within() {
     };
     let server = serve(&listen(), options);
     let mut client = scores(server.address, plaintext()).await;
-    // The server's clock starts with its first request: between these two moments.
+    // The server's clock starts with its first request, which is between these two moments.
     let begin = Instant::now();
     client.get_score(vector("[1]")).await.unwrap();
     let begin_latest = begin.elapsed() - 5 * MS;
@@ -169,8 +168,8 @@ async fn stall_delays_only_responses_within() {
         } else {
             due
         };
-        // A busy machine delays some; a server that freezes wrongly delays most, and by as
-        // much as the freeze.
+        // A busy machine delays some responses; an incorrect freeze delays most, and by as much as the
+        // freeze.
         late += usize::from(done > expected + begin_latest + stall.duration / 2);
     }
     assert!(held >= 20, "{held}");
@@ -188,8 +187,8 @@ async fn shutdown_finishes_calls_in_flight() {
     let server = serve(&listen(), options);
     let address = server.address;
     let mut client = scores(address, plaintext()).await;
-    // A second connection, idle: it must not hold the stop up. An answer on it says that the
-    // server has accepted it; `connect` alone says only that the kernel has.
+    // A second, idle connection must not delay the stop. A response on it shows that the server has accepted
+    // it; `connect` alone shows only that the kernel has.
     let mut idle = scores(address, plaintext()).await;
     assert!(idle.get_score(vector("no vector")).await.is_err());
     let call = in_flight(&mut client).await;
@@ -224,7 +223,7 @@ async fn drain_timeout_bounds_shutdown() {
     let call = in_flight(&mut client).await;
     let begin = Instant::now();
     let stats = server.stop().await;
-    // Long before the call would have ended.
+    // The stop takes far less time than the call would have.
     assert!(begin.elapsed() < LONGEST, "{:?}", begin.elapsed());
     assert_eq!(stats.connections.cut_off, 1);
     assert_eq!(
@@ -254,7 +253,7 @@ async fn pool_bounds_orders_in_progress() {
     for answer in calls.join_all().await {
         assert!(answer.unwrap().into_inner().received);
     }
-    // Twelve orders of 250 ms by three workers.
+    // Twelve orders of 250 ms with three workers take 1 s.
     assert!(begin.elapsed() >= 1000 * MS, "{:?}", begin.elapsed());
     let stats = server.stop().await;
     assert_eq!(
@@ -272,7 +271,7 @@ async fn pool_bounds_orders_in_progress() {
     );
 }
 
-/// On one thread, so that what is submitted first is taken first.
+/// Runs on one thread, so that orders are taken in the order of their submission.
 #[tokio::test]
 async fn full_queue_rejects_until_order_cancelled() {
     let options = OrdersOptions {
@@ -293,7 +292,7 @@ async fn full_queue_rejects_until_order_cancelled() {
     assert!(status.message().contains("2 orders"), "{status}");
 
     first[2].abort();
-    // Until the server has heard of it.
+    // Waits until the server has noticed it.
     let limit = Instant::now() + LONGEST;
     let mut refused = 1;
     while submit(4).await.unwrap().is_err() {
@@ -320,7 +319,7 @@ async fn full_queue_rejects_until_order_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_stream_limit_is_announced() {
+async fn stream_limit_is_announced() {
     let listen = Listen {
         max_concurrent_streams: Some(2),
         ..listen()
@@ -331,7 +330,7 @@ async fn the_stream_limit_is_announced() {
     };
     let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
-    // After the first answer the client knows the limit, and holds the rest back.
+    // After the first response the client knows the limit, and holds further calls back.
     client.get_score(vector("[1]")).await.unwrap();
     let begin = Instant::now();
     let mut calls = JoinSet::new();

@@ -1,4 +1,4 @@
-//! The fast server: the same answer for every call, over plaintext and TLS.
+//! Tests of the fast server: the same response to every call, over plaintext and TLS.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn options(workers: usize) -> FastOptions {
     FastOptions {
         // field 1, fixed64: 0.25
         message: [&[9][..], &0.25f64.to_le_bytes()].concat(),
-        // One worker sleeps at once, several look for more first: both are tried.
+        // One worker sleeps at once, several poll first: both modes are tested.
         busy_poll: Period(Duration::from_millis(workers as u64 - 1)),
         ..untyped()
     }
@@ -40,7 +40,7 @@ async fn calls_succeed_over_every_link() {
             let client = scores(server.address, client.clone()).await;
             for n in 0..100usize {
                 let mut client = client.clone();
-                // Requests from none to many frames long.
+                // Requests of zero to many frames.
                 let json = "9".repeat(if n < 98 { n } else { 100_000 });
                 calls.spawn(async move { client.get_score(JsonVector { json }).await });
             }
@@ -105,7 +105,7 @@ async fn non_reading_client_is_not_read() {
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0")
         .await
         .unwrap();
-    // Requests without end, no answer read: soon nothing more is taken.
+    // Requests are sent endlessly and no response is read: soon the server must stop reading.
     let mut id = 1u32;
     let flood = async {
         loop {
@@ -128,7 +128,7 @@ async fn non_reading_client_is_not_read() {
             .await
             .is_err()
     );
-    // Other clients are served all the same.
+    // Other clients are still served.
     let mut client = scores(server.address, plaintext()).await;
     let answer = tokio::time::timeout(
         LONGEST,
@@ -136,7 +136,7 @@ async fn non_reading_client_is_not_read() {
             json: String::new(),
         }),
     );
-    // 4096 zeros are no ScoreResponse, but they are an answer.
+    // 4096 zeros are not a valid ScoreResponse, but a response.
     let _ = answer.await.expect("an answer in time");
     drop((client, greedy));
     let stats = server.stop().await;

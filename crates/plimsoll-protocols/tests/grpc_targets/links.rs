@@ -1,4 +1,4 @@
-//! Secure links: who gets in, who is refused, and mistakes in files and addresses.
+//! Tests of secure links: accepted and rejected peers, and errors in files and addresses.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -60,7 +60,7 @@ fn instant() -> ScoreOptions {
     }
 }
 
-/// What the client learns of why it can't talk to the server.
+/// Returns the client's error when it can't talk to the server.
 async fn refusal(address: SocketAddr, secure: Secure) -> String {
     if secure.config.is_none() {
         return match channel(address, secure).await {
@@ -76,8 +76,8 @@ async fn refusal(address: SocketAddr, secure: Secure) -> String {
         Err(error) => return error.to_string(),
         Ok(stream) => stream,
     };
-    // The handshake of TLS 1.3 is over for a client before the server has judged it: only
-    // an answer to the HTTP/2 greeting would show.
+    // A client completes the TLS 1.3 handshake before the server has verified it: only a response to the
+    // HTTP/2 preface shows the result.
     stream
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .await
@@ -124,7 +124,7 @@ async fn targets_serve_plaintext_tls_and_mtls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn strangers_are_refused() {
+async fn untrusted_peers_are_rejected() {
     let (_dir, set) = certificates(&Options::default());
     let (_other_dir, other) = certificates(&Options::default());
     let day = SignedDuration::from_hours(24);
@@ -152,13 +152,13 @@ async fn strangers_are_refused() {
         assert!(text.contains(said), "expected {said} in {text}");
     }
     assert!(!refusal(server.address, plaintext()).await.is_empty());
-    // The right client still gets in.
+    // A valid client is still accepted.
     let mut client = scores(server.address, secure(&set.ca_cert, Some(&set))).await;
     client.get_score(vector()).await.unwrap();
     drop(client);
     let stats = server.stop().await;
     assert_eq!(count(&stats, "scored"), 1);
-    // The plaintext client tries more than once.
+    // The plaintext client retries.
     assert!(stats.connections.handshakes_failed >= 5, "{stats:?}");
     assert_eq!(
         stats.connections.handshakes_failed,
@@ -173,7 +173,7 @@ async fn strangers_are_refused() {
     );
     server.stop().await;
 
-    // A good server, an expired client of the same CA as the server trusts.
+    // A valid server, and a client of the trusted CA whose certificate has expired.
     let mut listen = tls(&set);
     listen.tls.as_mut().unwrap().client_ca = Some(old.ca_cert.clone());
     let server = serve(&listen, instant());
@@ -242,7 +242,7 @@ async fn suites_and_groups_are_pinned() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn older_tls_is_refused() {
+async fn tls_1_2_is_rejected() {
     let (_dir, set) = certificates(&Options::default());
     let server = serve(&tls(&set), instant());
     let address = server.address.to_string();
@@ -359,7 +359,7 @@ fn tls_file_errors_name_file() {
     ];
     let locked = file("locked.key", "");
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o000)).unwrap();
-    // The superuser reads everything.
+    // The superuser can read any file.
     if fs::read(&locked).is_err() {
         cases.push((
             with(&|t| t.key = locked.clone()),

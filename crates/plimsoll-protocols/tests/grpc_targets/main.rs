@@ -1,5 +1,5 @@
-//! The gRPC reference servers as an independent client (tonic's) sees them: answers,
-//! secure links, delays, stalls, bounds and stopping.
+//! Tests of the gRPC reference servers with an independent client (tonic's): responses, secure links, delays,
+//! stalls, limits and stopping.
 #![cfg(feature = "targets")]
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 

@@ -1,4 +1,4 @@
-//! A server in the background and a tonic client to call it.
+//! A server in the background, and a tonic client to call it.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::{Channel, Endpoint};
 
-/// What a test waits for on the busiest machine.
+/// The timeout of tests, for the busiest machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 
-/// A running server. Stopping it gives what it counted.
+/// A running server. Stopping it returns its counters.
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -38,7 +38,7 @@ impl Running {
             .unwrap()
     }
 
-    /// Stops the server; the rest is waited for with the task returned.
+    /// Stops the server; the returned task waits for its end.
     pub(crate) fn stop_later(self) -> JoinHandle<Result<Counted, ServeError>> {
         self.stop.send(()).unwrap();
         self.task
@@ -75,7 +75,7 @@ pub(crate) fn serve_on(workers: usize, listen: &Listen, options: impl Reference)
     }
 }
 
-/// What the server counted under this name.
+/// Returns the server's counter of this name.
 pub(crate) fn count(counted: &Counted, name: &str) -> u64 {
     let found = counted.counts.iter().find(|(known, _)| *known == name);
     found
@@ -94,7 +94,7 @@ pub(crate) fn plaintext() -> Secure {
     Secure::default()
 }
 
-/// Trusts `ca`; shows the client certificate of `identity`.
+/// Trusts `ca` and presents the client certificate of `identity`.
 pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> Secure {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(
@@ -141,7 +141,7 @@ impl Secure {
     }
 }
 
-/// A connection that fails now or with its first call.
+/// Opens a connection, which fails now or with its first call.
 pub(crate) async fn channel(
     address: SocketAddr,
     secure: Secure,
@@ -172,7 +172,7 @@ pub(crate) async fn orders_client(
     OrderServiceClient::new(channel(address, secure).await.unwrap())
 }
 
-/// A set of certificates that lives as long as its directory.
+/// Creates a set of certificates, which exists as long as its directory.
 pub(crate) fn certificates(options: &Options) -> (tempfile::TempDir, CertificateSet) {
     let dir = tempfile::tempdir().unwrap();
     let set = make_certificates(dir.path(), options).unwrap();

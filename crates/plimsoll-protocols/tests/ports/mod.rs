@@ -17,7 +17,7 @@ const PORT_COUNT: u16 = 12_000;
 /// # Panics
 /// If there is none.
 pub(crate) fn free_port_on(hosts: &[&str]) -> u16 {
-    // Processes begin anywhere, so that tests that run at the same time do not take the same.
+    // Each process starts at a random port, so that tests that run at the same time do not take the same.
     static NEXT: LazyLock<AtomicU64> =
         LazyLock::new(|| AtomicU64::new(RandomState::new().hash_one(()) >> 1));
     let ports = (0..PORT_COUNT).map(|_| {

@@ -1,4 +1,5 @@
-//! Loads whose arrivals are recorded: what they come to, what calls take from their lines, and what is refused.
+//! Tests of loads with recorded arrivals: their totals, what calls take from the recorded lines, and what is
+//! rejected.
 
 use std::path::PathBuf;
 
@@ -30,7 +31,7 @@ impl Log {
         self.dir.path().join("log")
     }
 
-    /// A plan that replays it, with these keys of the load and the call.
+    /// Returns a plan that replays the log, with these keys of the load and the call.
     fn plan(&self, load: &str, call: &str) -> String {
         let path = self.path();
         format!("target = \"http://a:1\"\n[load]\nreplay = {path:?}\n{load}\n[call.http]\n{call}\n")
@@ -46,7 +47,7 @@ impl Log {
     }
 }
 
-/// The paths of the first calls.
+/// Returns the paths of the first calls.
 fn paths(plan: &Plan, calls: u64) -> Vec<String> {
     let call = plan.call.of_type::<HttpCall>().expect("HTTP");
     let varying = call.varying.as_ref().expect("varying");
@@ -93,7 +94,7 @@ fn replay_begins_with_warmup_and_ends_after_duration() {
     assert_eq!(schedule.end(), Some(2_000_000_000));
     let counted = log.resolved("warmup = \"1s\"\ncalls = 1", "path = \"/x\"");
     assert_eq!(times_ms(&counted), [0, 500, 1_000]);
-    // The one call stands for the time to the next.
+    // The single call's interval lasts until the next recorded arrival.
     assert_eq!(Schedule::new(&counted.load, 1).end(), Some(1_500_000_000));
 }
 

@@ -1,4 +1,4 @@
-//! `traceparent = true`, in every section.
+//! Tests of `traceparent = true` in every section.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -7,7 +7,7 @@ use plimsoll_protocols::grpc::encoding::Reflect;
 
 use super::*;
 
-/// Every protocol either carries the ids of W3C Trace Context, or says who does.
+/// Every protocol either sends the ids of W3C Trace Context, or says which protocols do.
 #[test]
 fn traceparent_is_supported_or_rejected() {
     register();
@@ -62,7 +62,7 @@ fn traceparent_is_supported_or_rejected() {
     }
 }
 
-/// A world that remembers with what metadata a server would be asked.
+/// An environment that records the metadata of queries to a server.
 #[derive(Default)]
 struct Asked(RefCell<Vec<Vec<(String, String)>>>);
 
@@ -82,7 +82,7 @@ impl Surroundings for Asked {
     }
 }
 
-/// A server that is asked before a load sees another trace each time, and metadata of the plan as they are.
+/// Each query before a load has a different trace id, and the plan's metadata unchanged.
 #[test]
 fn reflection_queries_have_distinct_traces() {
     register();

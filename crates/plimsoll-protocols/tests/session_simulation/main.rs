@@ -40,11 +40,11 @@ struct Outcomes {
     kills: u64,
     taken_unread: usize,
     pongs: usize,
-    /// When the sessions' queries began, in order.
+    /// The start times of the sessions' queries, in order.
     runs: Vec<Time>,
 }
 
-/// One run; `stormy`: the network itself loses connections, the API's too.
+/// Simulates one run. `stormy`: the network itself also loses connections, including the API's.
 fn simulate(seed: u64, stormy: bool) -> Outcomes {
     simulate_with(seed, stormy, Fault::Nothing)
 }
@@ -53,7 +53,7 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
     simulate_load(seed, stormy, fault, |_, _| {})
 }
 
-/// The same with another load, or tokens at another pace.
+/// Simulates one run with a changed load or stack.
 fn simulate_load(
     seed: u64,
     stormy: bool,
@@ -79,7 +79,7 @@ fn simulate_load(
     };
     let weather = match fault {
         Fault::Nothing => weather,
-        // The end is there in the turn in which the connection comes up.
+        // The connection's end arrives in the same poll as its establishment.
         Fault::Leaves => Weather {
             latency_us: 0..=0,
             ..Weather::calm(seed)
@@ -249,7 +249,7 @@ fn success_implies_all_tokens_despite_faults() {
             "{}",
             context()
         );
-        // The stack never loses, doubles or shuffles: whoever says so is wrong.
+        // The stack never loses, repeats or reorders tokens, so none of these may be reported.
         assert_eq!(record.outcomes.of(Outcome::TokensLost), 0, "{}", context());
         assert_eq!(of(record, Count::TokensMissing), 0, "{}", context());
         assert_eq!(of(record, Count::TokensDuplicated), 0, "{}", context());
@@ -259,7 +259,7 @@ fn success_implies_all_tokens_despite_faults() {
             "{}",
             context()
         );
-        // Gaps of queries that failed are in no figure.
+        // Token gaps of failed queries are not recorded.
         let gaps = record.measures.times(TimeMeasure::TokenGap).len();
         assert_eq!(gaps, record.ok() * (TOKENS - 1), "{}", context());
         failed += record.errors();
@@ -327,8 +327,8 @@ fn session_survives_ping_flood() {
         let seen = simulate_with(seed, false, Fault::Flood);
         let all = seen.sessions * seen.queries;
         assert_eq!((seen.record.due, seen.record.ok()), (all, all), "{seed}");
-        // A pong of 6 bytes for a ping of 2: what fits in the socket's buffer and what may
-        // be owed, the answer's head, and what one read took besides.
+        // A pong has 6 bytes, a ping 2. The bound is what fits in the socket's buffer, the limit of pending
+        // replies, the response's header, and the pongs for one read.
         let most = (64 + 64) * 1024 / 3 + 128 * 1024 + 1024;
         let sessions = usize::try_from(seen.sessions).unwrap();
         assert!(
@@ -340,7 +340,7 @@ fn session_survives_ping_flood() {
     }
 }
 
-/// One session at the load's beginning, whose last token comes 9.5 s later or more.
+/// Changes the load to one session at its start, whose last token arrives 9.5 s later or more.
 fn one_slow_session(load: &mut Load, stack: &mut Stack) {
     load.arrivals = Arrivals::Open(Spacing::Constant);
     load.stages[0].duration = Some(Duration::from_secs(10));
@@ -371,7 +371,7 @@ fn drain_cuts_off_endless_sessions() {
             stack.pace = never;
         });
         assert_eq!(seen.record.calls_cut_off(), 1, "no deadline, seed {seed}");
-        // Clients begin one session after another, so that their deadlines are no bound.
+        // Clients start one session after another, so deadlines do not bound the run.
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
             one_slow_session(load, stack);
             load.arrivals = Arrivals::Closed {
@@ -382,7 +382,7 @@ fn drain_cuts_off_endless_sessions() {
             stack.pace = never;
         });
         assert_eq!(seen.record.calls_cut_off(), 1, "closed loop, seed {seed}");
-        // A load of sessions that arrive waits for each query's deadline.
+        // An open load waits until each query's deadline.
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
             one_slow_session(load, stack);
             load.deadline = Some(Duration::from_secs(60));
@@ -415,7 +415,7 @@ fn sessions_respect_schedule_and_think_time() {
         });
         let firsts = |n: u64| seen.runs.iter().step_by(usize::try_from(n).unwrap());
         if queries == 0 {
-            // The k-th to begin cannot be one that is due later.
+            // The k-th query to start must not be one that is due later.
             let number = u32::try_from(seen.runs.len() as u64 / seen.queries).unwrap();
             assert_eq!(number, 5, "seed {seed}");
             for (k, due) in (0..number).map(|k| (k, begin + Duration::from_secs(1) * k)) {
@@ -454,7 +454,7 @@ fn users_run_sessions_back_to_back() {
         let (first, last) = (seen.runs[0], seen.runs[seen.runs.len() - 1]);
         assert!(first >= begin, "seed {seed}: {first:?}");
         assert!(last < begin + load_for * 2, "seed {seed}: {last:?}");
-        // No user rests: one or two sessions are under way at any time.
+        // Users do not pause: one or two sessions are in progress at any time.
         let gap = seen
             .runs
             .windows(2)

@@ -1,8 +1,8 @@
-//! An API and sockets that answer sessions, and are killed or misbehave on purpose.
+//! A simulated API and sockets that serve sessions, and are killed or misbehave deliberately.
 
 use super::*;
 
-/// A number in a range, from a seed and a name: the same for ever.
+/// Draws a number in a range from a seed and a name, always the same.
 pub(crate) fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
     let mut z = seed
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -12,8 +12,8 @@ pub(crate) fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
     from + (z ^ (z >> 31)) % (to - from + 1)
 }
 
-/// A session's log is a function of when its runs began: frame `n` is there once its
-/// time has come, whoever is connected.
+/// The log of a session depends only on when its runs started: frame `n` exists once its time has come,
+/// whoever is connected.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) runs: Vec<Time>,
@@ -37,7 +37,7 @@ impl Log {
     }
 }
 
-/// What a connection turned out to be.
+/// The kind of a connection, by its first bytes.
 pub(crate) enum Kind {
     Unknown(Vec<u8>),
     Socket {
@@ -53,32 +53,32 @@ pub(crate) enum Fault {
     Nothing,
     /// The API closes each connection as soon as it is up.
     Leaves,
-    /// The API answers as HTTP/1.0 did: an answer ends with its connection.
+    /// The API responds as in HTTP/1.0: the end of the connection ends a response.
     Unframed,
     /// The upgrade is answered with 503.
     Refused,
-    /// Opened, and closed at once with 1012.
+    /// The socket is opened, and closed at once with code 1012.
     Restarts,
-    /// A frame that is no JSON, and then silence.
+    /// A frame that is not JSON, and nothing after it.
     Garbage,
     Binary,
-    /// Pings that nobody reads the answers of, for [`FLOOD_LASTS`].
+    /// Pings whose pongs are not read, for [`FLOOD_LASTS`].
     Flood,
 }
 
 pub(crate) const PINGS: usize = 1 << 20;
 pub(crate) const FLOOD_LASTS: Duration = Duration::from_secs(2);
 
-/// API, gateway and killer in one.
+/// The API, the gateway, and the process that kills sockets.
 pub(crate) struct Stack {
     pub(crate) fault: Fault,
-    /// Bytes that clients took off sockets while those were not read.
+    /// Bytes that clients read from sockets while the server read nothing from them.
     pub(crate) taken_unread: usize,
     pub(crate) unread: BTreeSet<Peer>,
     pub(crate) pongs: usize,
     pub(crate) seed: u64,
     pub(crate) pace: Duration,
-    /// Out of a million frames, before how many the socket is killed.
+    /// The probability of killing the socket before a frame, in millionths.
     pub(crate) kill: u64,
     pub(crate) sessions: BTreeMap<String, Log>,
     pub(crate) connections: BTreeMap<Peer, Kind>,
@@ -118,7 +118,7 @@ impl Stack {
         }
     }
 
-    /// Sends a socket what is due, and kills it by chance.
+    /// Sends the due frames to a socket, and kills it at random.
     fn push(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
         let mut out = Vec::new();
         loop {
@@ -135,7 +135,7 @@ impl Stack {
                 *last = next;
             }
             if self.chance(self.kill) {
-                // In the middle of a frame, at its end, or with a farewell.
+                // The socket is killed within a frame, at its end, or with a close frame.
                 self.kills += 1;
                 match self.decided % 3 {
                     0 => out.truncate(out.len() - 7),
@@ -255,7 +255,7 @@ impl Server for Stack {
             reader: Reader::new(Role::Server, 1 << 16),
         };
         self.connections.insert(peer, kind);
-        // Looks for what is due every so often: a run may begin at any time.
+        // Due frames are polled periodically, since a run may start at any time.
         let after = match self.fault {
             Fault::Flood => FLOOD_LASTS,
             Fault::Nothing | Fault::Unframed => LOOK_EVERY,

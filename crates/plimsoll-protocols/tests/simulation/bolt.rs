@@ -1,4 +1,5 @@
-//! SOFABolt: the driver, and a service that answers late, twice, to nothing, or not at all.
+//! Simulation of the SOFABolt driver with a service that answers late, twice, without a request, or not at
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,36 +13,36 @@ use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Command, Form, Frame, Kin
 
 use super::{START, choose, every_seed, load, run};
 
-/// Tags of timers above those of answers.
+/// Timer tags above those of responses.
 const GOAWAY: u64 = 1 << 40;
 
 /// One client's connection.
 #[derive(Default)]
 struct Connection {
     partial: Vec<u8>,
-    /// Ids whose answers have not left.
+    /// Ids of requests that are not yet answered.
     in_progress: BTreeSet<u32>,
     taken: u64,
 }
 
-/// The service with its moods.
+/// A service that misbehaves at random.
 struct Moody {
     seed: u64,
     connections: BTreeMap<Peer, Connection>,
     form: Form,
     content: Vec<u8>,
     delay: Duration,
-    /// From one moment to another, no answer leaves.
+    /// The interval in which no response is sent.
     stall: Option<(Time, Time)>,
-    /// GoAway to every connection that lives at this moment.
+    /// When GoAway is sent to all open connections.
     goaway_at: Option<Time>,
-    /// Every nth request of a connection is answered with this status, twice, never, or
-    /// after an answer to nothing.
+    /// Every nth request of a connection fails with this status; the following fields say which are answered
+    /// twice, never, or after an unrelated response.
     fails: Option<(u64, Status)>,
     twice: Option<u64>,
     never: Option<u64>,
     stray: Option<u64>,
-    /// Closes when it has taken so many.
+    /// Closes a connection after this many requests.
     closes_after: Option<u64>,
     answers_heartbeats: bool,
     broken: Vec<String>,
@@ -52,7 +53,7 @@ fn is_nth(every: Option<u64>, number: u64) -> bool {
 }
 
 impl Moody {
-    /// What the frame asks for; a complaint: the client must not say this.
+    /// Handles a frame; returns a complaint if the client must not send it.
     fn take(
         &mut self,
         peer: Peer,
@@ -63,7 +64,7 @@ impl Moody {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return Ok(());
         };
-        // Heartbeats carry no checksum, as SOFABolt's own do not.
+        // Heartbeats have no checksum, like those of SOFABolt.
         let expected = match frame.command {
             Command::Heartbeat => self.form.without_switches(),
             _ => self.form,
@@ -104,7 +105,7 @@ impl Moody {
         if !connection.in_progress.insert(frame.id) {
             return Err(format!("id {} again while it is in progress", frame.id));
         }
-        // Answers overtake each other.
+        // Responses may overtake each other.
         let mut after = self.delay + Duration::from_micros(choose(self.seed, number, 0, 3_000));
         if let Some((from, to)) = self.stall
             && now + after >= from
@@ -114,7 +115,7 @@ impl Moody {
         }
         let times = if is_nth(self.twice, number) { 2 } else { 1 };
         for _ in 0..times {
-            // What becomes of a request depends on its number, which repeats.
+            // The tag carries the request's number modulo 256, on which its outcome depends.
             actions.push(Action::Timer {
                 after,
                 tag: (number & 0xff) << 32 | u64::from(frame.id),
@@ -233,7 +234,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         class: b"a.B".to_vec(),
         content,
         timeout: load.deadline,
-        // In a closed loop nothing would hold up calls that end when they are sent.
+        // In a closed loop, calls that end when they are sent would never wait.
         oneway: chance(121, 8) && matches!(load.arrivals, Arrivals::Open(_)),
         in_flight: chance(122, 3).then(|| pick(123, 1, 8) as u32),
         heartbeat: chance(124, 2).then(|| Duration::from_millis(pick(125, 1, 200))),
@@ -260,7 +261,7 @@ fn calls_counted_once_despite_faults() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_reproduces_run() {
     for seed in [3, 17, 400] {
         assert_eq!(simulate(seed), simulate(seed));
     }

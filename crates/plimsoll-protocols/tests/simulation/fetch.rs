@@ -1,6 +1,5 @@
-//! Files over HTTP/1.1, on a network that honours low-water marks to the letter: whoever
-//! waits for more bytes than will ever come waits for ever, and its call runs into the
-//! deadline.
+//! Simulation of downloads over HTTP/1.1 on a network that honours low-water marks exactly: a driver that
+//! waits for more bytes than will ever arrive never wakes, and its call exceeds the deadline.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +20,13 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use super::{choose, load, run_in};
 
 const CALLS: u64 = 12;
-/// Far beyond what any body takes here.
+/// A deadline far beyond the time of any body here.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A file server with moods: bodies of every length and framing, whole or cut off.
+/// A file server with random bodies of every length and framing, complete or truncated.
 struct Moody {
     seed: u64,
-    /// Requests on all connections.
+    /// The number of requests on all connections.
     asked: u64,
     sessions: Option<ServerSessions>,
     connections: BTreeMap<Peer, (Vec<u8>, Option<ServerSession>)>,
@@ -43,11 +42,12 @@ impl Moody {
         }
     }
 
-    /// An answer, and whether the connection ends after it.
+    /// Returns a response, and whether the connection ends after it.
     fn answer(&mut self) -> (Vec<u8>, bool) {
         self.asked += 1;
         let pick = |name, from, to| choose(self.seed, 1_000 * self.asked + name, from, to);
-        // Around what is worth a mark (32 KiB), records (16 KiB) and the read buffer (128 KiB).
+        // Sizes around the minimum for a low-water mark (32 KiB), records (16 KiB) and the read buffer (128
+        // KiB).
         let near = [0, 1 << 10, 16 << 10, 32 << 10, 128 << 10, 300 << 10];
         let size = near[pick(1, 0, 5) as usize] + pick(2, 0, 2_000);
         let body = vec![b'x'; size as usize];
@@ -68,7 +68,7 @@ impl Moody {
                 (head.into_bytes(), false)
             }
         };
-        // In mid-body, with some of it sent and some of it not.
+        // The body is cut in the middle: a part of it is sent.
         let cut = !ends && size > 1 && pick(5, 0, 5) == 0;
         let sent = if cut { pick(6, 1, size - 1) } else { size };
         out.extend_from_slice(&body[..sent as usize]);
@@ -131,7 +131,7 @@ impl Server for Moody {
     }
 }
 
-/// What a run of `protocol` comes to, where nothing is lost on the way.
+/// Runs `protocol` on a network that loses nothing, and returns its record.
 fn fetch<P: Protocol>(
     seed: u64,
     protocol: P,
@@ -179,7 +179,7 @@ fn protocol() -> Http1Protocol {
     })
 }
 
-/// Every call has its answer, or was reported as cut off: none waited in vain.
+/// Checks that every call was answered or reported as truncated, so that none waited in vain.
 fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
     let (ok, cut) = (record.ok(), record.outcomes.of(Outcome::BodyLength));
     assert_eq!(
@@ -225,7 +225,8 @@ fn overreading_driver_is_detected() {
     assert!(found > 50, "{found} of 100");
 }
 
-/// What a server says in the middle of a body, in fewer bytes than any mark, and goes silent.
+/// What a server sends in the middle of a body, in fewer bytes than any low-water mark, before it goes
+/// silent.
 #[derive(Clone, Copy, Debug)]
 enum Aside {
     Goodbye,
@@ -233,9 +234,9 @@ enum Aside {
     Changed,
 }
 
-/// Sends half of what it promised, pauses, and then says something else.
+/// A server that sends half of a body, pauses, and then sends something else.
 struct Fickle {
-    /// Before a mark could be missed, or long after.
+    /// A pause that ends before a low-water mark is checked, or long after.
     pause: Duration,
     aside: Aside,
     sessions: ServerSessions,
@@ -258,7 +259,7 @@ impl Server for Fickle {
         let mut bytes = bytes.to_vec();
         let heard = session.receive(&mut bytes, &mut |plain| request.extend_from_slice(plain));
         if heard.is_err() {
-            // The client's own alert, after what was changed.
+            // The bytes are the client's own alert, in response to the tampered record.
             return;
         }
         if request.ends_with(b"\r\n\r\n") {
@@ -281,7 +282,7 @@ impl Server for Fickle {
         match self.aside {
             Aside::Goodbye => session.close_notify(),
             Aside::Alert => {
-                // It gets an alert for what it could not open: bad_record_mac.
+                // The client must report the record that it can't decrypt: bad_record_mac.
                 let mut garbage = vec![23, 3, 3, 0, 40];
                 garbage.resize(45, 7);
                 session.receive(&mut garbage, &mut |_| {}).unwrap_err();
@@ -359,7 +360,8 @@ fn mid_body_tls_alert_fails_call_immediately() {
                     "{records:?} {aside:?} seed {seed}: {:?}",
                     record.outcomes.iter().collect::<Vec<_>>()
                 );
-                // Simulated: the pause, what the network takes, and the look at a mark.
+                // The bound is the pause, the network's delay, and the check of the low-water mark, all in
+                // simulated time.
                 let longest = record.failed.histogram().expect("three failed").max();
                 let most = LONGEST_PAUSE + Duration::from_millis(500);
                 assert!(u128::from(longest) < most.as_nanos(), "{longest} ns");
@@ -406,7 +408,7 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
     (client, ServerSessions::new(&config))
 }
 
-/// Promises four kilobytes more than its peer did.
+/// A driver that waits for four kilobytes more than the peer announced.
 struct Greedy<T>(T);
 
 impl Protocol for Greedy<Http1Protocol> {

@@ -1,4 +1,4 @@
-//! gRPC: the driver, and a server that checks what it is sent.
+//! Simulation of the gRPC driver with a server that checks its requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use plimsoll_wire::http2::ErrorCode;
 
 use super::{START, choose, every_seed, load, run};
 
-/// The canned server with delays, pauses and moods.
+/// The canned server with delays, pauses and random misbehaviour.
 pub(super) struct Moody {
     pub(super) canned: Canned,
     pub(super) connections: BTreeMap<Peer, CannedConnection>,
     pub(super) delay: Duration,
-    /// From one moment to another, no answer leaves.
+    /// The interval in which no response is sent.
     pub(super) stall: Option<(Time, Time)>,
-    /// A graceful GOAWAY to every connection that lives at this moment.
+    /// When a graceful GOAWAY is sent to all open connections.
     pub(super) goaway_at: Option<Time>,
     pub(super) broken: Vec<String>,
 }
@@ -102,7 +102,7 @@ impl Server for Moody {
     }
 }
 
-/// Numbers of call and message, which get longer.
+/// A renderer of the call's and the message's number, whose messages grow.
 #[derive(Debug)]
 struct Numbers;
 
@@ -116,8 +116,8 @@ impl Render for Numbers {
     }
 }
 
-/// A call of the seed's choice: of every kind, paced or not, packed or not, its messages
-/// the same or not.
+/// Draws a call from the seed: of any kind, paced or not, compressed or not, with constant or varying
+/// messages.
 fn any_call(seed: u64, answers: u32) -> GrpcCall {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
@@ -131,7 +131,7 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
         kind,
         messages: vec![message(36), message(44)],
         count: match kind.client_streams() {
-            // More would only cost time: a piece of the simulated network is a few bytes.
+            // More would only take time, since the simulated network delivers a few bytes at once.
             true => pick(45, 0, 8) as u32,
             false => 1,
         },
@@ -173,7 +173,7 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
     }
 }
 
-/// Calls of every kind; what was counted of their messages has to fit together.
+/// Simulates calls of every kind, and checks that their message counts are consistent.
 fn simulate_any(seed: u64) -> (Interval, Vec<String>) {
     let answers = if kind_of(seed).server_streams() {
         choose(seed, 42, 1, 6) as u32
@@ -239,7 +239,7 @@ fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval
             let from = START.plus_nanos(pick(14, 0, 600_000_000));
             (from, from.plus_nanos(pick(15, 1_000_000, 700_000_000)))
         }),
-        // A server that has gone away does not announce it afterwards.
+        // A server that has sent GOAWAY does not announce it afterwards.
         goaway_at: (chance(16, 4) && goaway_after.is_none())
             .then(|| START.plus_nanos(pick(17, 0, 800_000_000))),
         broken: Vec::new(),
@@ -285,7 +285,7 @@ fn all_call_types_counted_despite_faults() {
 }
 
 #[test]
-fn a_seed_is_a_run() {
+fn same_seed_reproduces_run() {
     for seed in [3, 17, 400] {
         assert_eq!(simulate_any(seed), simulate_any(seed));
         assert_eq!(simulate(seed), simulate(seed));

@@ -22,26 +22,26 @@ use super::{START, load, run_in};
 
 const MS: u64 = 1_000_000;
 
-/// What the simulated network ([`Weather::calm`]) adds to a call: 50 µs each way.
+/// The round trip of the simulated network ([`Weather::calm`]): 50 µs each way. Nanoseconds.
 const ROUND_TRIP: u64 = 100_000;
 
-/// What a call may take beyond the arithmetic: a turn of the loop here and there (100 ns each
-/// in simulated time) for all calls that are sent or answered at one moment.
+/// The tolerance of a call: some iterations of the event loop (100 ns each in simulated time) for all calls
+/// that are sent or answered at one moment. Nanoseconds.
 const TURNS: u64 = 20_000;
 
-/// A constant rate against a server that takes `delay` for an answer and freezes once.
-/// All in nanoseconds.
+/// A load of constant rate and a server that answers after `delay` and freezes once. All times are in
+/// nanoseconds.
 struct Frozen {
     rate: u64,
     seconds: u64,
     delay: u64,
     freeze_after: u64,
     freeze: u64,
-    /// Calls that may be in flight at once.
+    /// The limit of calls in flight.
     streams: Option<u32>,
 }
 
-/// What every call takes, sorted, in nanoseconds.
+/// The expected times of all calls, sorted. Nanoseconds.
 struct Expected {
     response: Vec<u64>,
     service: Vec<u64>,
@@ -52,9 +52,9 @@ impl Frozen {
         self.rate * self.seconds
     }
 
-    /// Call k is due at k / rate. It is sent then, or when a stream is free for it; calls
-    /// are sent in their order. Its answer leaves `delay` later, or, where that falls into
-    /// the freeze, at the freeze's end.
+    /// Computes the expected times. Call k is due at k / rate. It is sent then, or when a stream is free;
+    /// calls are sent in order. Its response is sent `delay` later, or, if that falls into the freeze, at the
+    /// freeze's end.
     fn by_arithmetic(&self) -> Expected {
         let (begin, end) = (self.freeze_after, self.freeze_after + self.freeze);
         let mut busy: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
@@ -132,7 +132,7 @@ impl Frozen {
     }
 }
 
-/// The value of which a share `p` of all are not above: nearest rank.
+/// Returns the percentile `p` by the nearest-rank method.
 fn percentile(sorted: &[u64], p: f64) -> u64 {
     let rank = (p * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
@@ -145,12 +145,13 @@ fn recorded(times: &Times, p: f64) -> u64 {
         .value_at_quantile(p)
 }
 
-/// Each percentile of `times` is that of `expected`, to the histogram's three digits and a call.
+/// Checks that each percentile of `times` equals that of `expected`, to the histogram's three digits and one
+/// call.
 #[track_caller]
 fn check(what: &str, times: &Times, expected: &[u64], percentiles: &[f64]) {
     for p in percentiles {
         let (seen, expected) = (recorded(times, *p), percentile(expected, *p));
-        // A call more or less is a thousandth of the freeze at most.
+        // One call more or less changes the time by at most a thousandth of the freeze.
         let low = expected - expected / 250;
         let high = expected + expected / 250 + ROUND_TRIP + TURNS;
         assert!(
@@ -184,10 +185,10 @@ fn percentiles_include_half_second_freeze() {
     check("response", &record.response, &expected, &percentiles);
 }
 
-/// The same freeze where the server allows 100 calls at once. 10 are in flight when it
-/// begins, 90 more are sent, and then no more can be: of 20,000 calls 100 are slow from
-/// their send, half a hundredth, so service time's p99 knows nothing of the freeze. That is
-/// what tools report that stamp at the send. 910 calls more were due in it.
+/// The same freeze with a server that allows 100 concurrent calls. 10 are in flight when it begins and 90
+/// more are sent, then no more can be: of 20,000 calls only 100, half a percent, are slow from their send, so
+/// the p99 of the service time does not show the freeze. Tools that measure from the send report this value.
+/// 910 more calls were due during the freeze.
 #[test]
 fn stream_wait_counts_only_as_response_time() {
     let frozen = Frozen {
@@ -200,12 +201,12 @@ fn stream_wait_counts_only_as_response_time() {
     };
     let expected = frozen.by_arithmetic();
     assert_eq!(percentile(&expected.service, 0.99), 5 * MS);
-    // The 200th longest wait: 100 in flight, then the 100th of those that waited for a
-    // stream: due 95 ms into the freeze, sent at its end, 5 ms more.
+    // The 200th longest time: after the 100 calls in flight comes the 100th of those that waited for a
+    // stream, which was due 95 ms into the freeze and was sent at its end, plus 5 ms.
     assert!((405..=415).contains(&(percentile(&expected.response, 0.99) / MS)));
     let record = frozen.run();
     check("service", &record.service, &expected.service, &[0.5, 0.99]);
-    // Ten streams' worth of calls wait for one another after the freeze: a round trip each.
+    // After the freeze, the backlog takes ten rounds of all streams, one round trip each.
     let behind = 10 * ROUND_TRIP;
     for p in [0.99, 1.0] {
         let (seen, least) = (
@@ -215,14 +216,14 @@ fn stream_wait_counts_only_as_response_time() {
         let range = least - least / 250..=least + least / 250 + behind;
         assert!(range.contains(&seen), "{p}: {seen} ns, {range:?}");
     }
-    // The wait is lag, and none of it the generator's.
+    // The wait counts as lag, but not as lag of the generator.
     assert!(recorded(&record.lag, 0.99) > 300 * MS);
     assert!(recorded(&record.pacing, 1.0) < TURNS);
 }
 
-/// 10,000 calls in 10 s with a freeze of a whole second: 1,000 of them waited, from 1,005 ms
-/// down to 5 ms by 1 ms each. The slowest hundredth are 100 of them: p99 is 905 ms; of the
-/// slowest twentieth, 500, the last waited 505 ms.
+/// 10,000 calls in 10 s with a freeze of one second: 1,000 of them waited, from 1,005 ms down to 5 ms in
+/// steps of 1 ms. The slowest percent are 100 of them, so p99 is 905 ms; the slowest 5 % are 500, so p95 is
+/// 505 ms.
 #[test]
 fn percentiles_include_one_second_freeze() {
     let frozen = Frozen {
@@ -239,6 +240,6 @@ fn percentiles_include_one_second_freeze() {
     let record = frozen.run();
     let percentiles = [0.5, 0.95, 0.99, 1.0];
     check("response", &record.response, &expected, &percentiles);
-    // Sent when they were due, one by one: a burst would be in the lag.
+    // Calls were sent one by one when they were due: a burst would show in the lag.
     assert!(recorded(&record.lag, 1.0) < TURNS);
 }

@@ -1,4 +1,4 @@
-//! HTTP/1.1 against a server whose every answer follows by arithmetic: it takes one request at a
+//! Simulation of HTTP/1.1 with a server whose response times can be computed: it handles one request at a
 //! time, for 100 ms.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,29 +16,29 @@ use plimsoll_protocols::http::{
 use super::{check, load, run, run_in};
 
 const TAKES: Duration = Duration::from_millis(100);
-/// Arrivals come twice as fast as that.
+/// The interval between arrivals: half of the server's time.
 const GAP_MS: f64 = 50.0;
 const CALLS: u64 = 200;
 
-/// One request at a time, whatever connection it comes from.
+/// A server that handles one request at a time over all connections.
 #[derive(Default)]
 struct OneAtATime {
     free_at: Time,
     heads: BTreeMap<Peer, Vec<u8>>,
-    /// Answers are tokens.
+    /// Whether responses are token streams.
     has_tokens: bool,
-    /// The body ends so long after the last event; `None`: with it.
+    /// The time from the last event to the end of the body; `None`: the body ends with the event.
     rest_after: Option<Duration>,
-    /// Connections whose answer's body goes on, and those that were closed then.
+    /// Connections whose response's body is unfinished, and the number of those closed meanwhile.
     open_bodies: BTreeSet<Peer>,
     cut_off: u32,
 }
 
-/// The tags of timers: an answer is due, or the end of its body.
+/// Timer tags: a response is due, or the end of its body.
 const ANSWERS: u64 = 0;
 const ENDS_BODY: u64 = 1;
 
-/// The chunk behind which nothing comes.
+/// The last chunk of a body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
@@ -96,7 +96,7 @@ fn protocol(streams: bool) -> Http1Protocol {
     of_stream(streams.then_some(None))
 }
 
-/// `None`: answers are no streams; streams may hold tokens.
+/// Returns the protocol; `None`: responses are not streams. Streams may hold tokens.
 fn of_stream(stream: Option<Option<Goodput>>) -> Http1Protocol {
     let call = HttpCall {
         method: "GET".into(),
@@ -150,7 +150,7 @@ fn response_time_starts_at_schedule() {
         .map(|k| 100.0 * (k + 1) as f64 - GAP_MS * k as f64)
         .sum();
     let expected = expected / CALLS as f64;
-    // It waits at the generator for the one connection, or at the server.
+    // A call waits in the generator for the single connection, or at the server.
     for connections in [1, 300] {
         for streams in [false, true] {
             let record = measured(connections, streams);
@@ -165,7 +165,7 @@ fn response_time_starts_at_schedule() {
             let received = record.messages.map_or(0, |messages| messages.received);
             assert_eq!(received, events);
             if let (1, true) = (connections, streams) {
-                // From the send, as every service time.
+                // Measured from the send, like every service time.
                 let first = mean_ms(record.measures.times(TimeMeasure::FirstMessage));
                 assert!((first / 100.0 - 1.0).abs() < 0.01, "{first} ms");
             }
@@ -175,10 +175,10 @@ fn response_time_starts_at_schedule() {
 
 #[test]
 fn first_token_time_starts_at_schedule() {
-    // As above: call k waits 50 k ms before it is sent, or at the server.
+    // As above, call k waits 50 k ms before it is sent, or at the server.
     let expected = 100.0 + (CALLS - 1) as f64 * GAP_MS / 2.0;
     let goodput = Goodput {
-        // Of the first 58: 100 + 50 k is at most 2,990.
+        // Only the first 58 calls meet it: 100 + 50 k is at most 2,990.
         first_token: Some(Duration::from_millis(2_990)),
         ..Goodput::default()
     };
@@ -198,7 +198,7 @@ fn first_token_time_starts_at_schedule() {
             "{mean} ms instead of {expected} ms"
         );
         assert_eq!(measures.of(Count::QueriesGood), 58);
-        // What the server took itself, where it has one request at a time.
+        // The server's own time, with one request at a time.
         let first = mean_ms(measures.times(TimeMeasure::FirstToken));
         assert!(
             connections != 1 || (first / 100.0 - 1.0).abs() < 0.01,
@@ -238,8 +238,8 @@ fn first_token_time_excludes_previous_body() {
 
 #[test]
 fn open_body_does_not_delay_next_call() {
-    // A call is due every 250 ms, and its body goes on for longer than that. Beyond the plan's connection one more
-    // is read to its end: of bodies that go on for longer, others are cut off.
+    // A call is due every 250 ms, and its body lasts longer. Beside the plan's connection, one more is read
+    // to its end; if bodies last even longer, others are cut off.
     for (rest_ms, bodies_cut_off) in [(300, 0..=1), (900, 5..=20)] {
         let mut server = OneAtATime {
             has_tokens: true,

@@ -36,7 +36,7 @@ const SEEDS: u64 = 600;
 /// When the load begins.
 const START: Time = Time(3_000_000_000);
 
-/// A number in a range, from a seed and a name: the same for ever.
+/// Draws a number in a range from a seed and a name, always the same.
 fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
     let mut z = seed
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -53,7 +53,7 @@ fn weather(seed: u64) -> Weather {
     Weather {
         seed,
         latency_us: 10..=pick(19, 10, 5_000),
-        // Small pieces cut frames everywhere, at every byte.
+        // Small pieces split frames at every byte.
         piece: 1..=pick(20, 1, 40) as usize,
         reset: chance(21, 3_000),
         stall: chance(22, 3_000),
@@ -100,12 +100,12 @@ fn load(seed: u64) -> Load {
     }
 }
 
-/// What a worker records of `load` on `server`, in the seed's weather.
+/// Runs `load` against `server` under the network conditions of the seed, and returns the worker's record.
 fn run<P: Protocol, S: Server>(seed: u64, load: Load, server: &mut S, protocol: P) -> Interval {
     run_in(weather(seed), load, server, protocol, None)
 }
 
-/// The same in a weather of the caller's, over TLS or not.
+/// Does the same under the given network conditions, with or without TLS.
 fn run_in<P: Protocol, S: Server>(
     weather: Weather,
     load: Load,
@@ -127,7 +127,7 @@ fn run_in<P: Protocol, S: Server>(
     control.total
 }
 
-/// What holds for every seed; `broken`: what the server found wrong with its client.
+/// Checks what must hold for every seed; `broken` lists the violations that the server found.
 fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecord, String> {
     let record = total.stage_mut(0).clone();
     if let Some(what) = broken.first() {
@@ -159,8 +159,7 @@ fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecor
     Ok(record)
 }
 
-/// Runs every seed, or the one of the environment; `expected`: outcomes that the seeds
-/// together must come to.
+/// Runs all seeds, or the one from the environment; together they must produce the outcomes `expected`.
 fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Outcome]) {
     let Some((late, not_started)) = all_seeds(simulate, expected) else {
         return;
@@ -171,7 +170,8 @@ fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Out
     );
 }
 
-/// The same; how many calls were answered late, and how many not started. `None`: there was one seed.
+/// Does the same; returns how many calls were answered late, and how many were not started. `None`: only one
+/// seed was run.
 fn all_seeds(
     simulate: impl Fn(u64) -> (Interval, Vec<String>),
     expected: &[Outcome],
@@ -203,7 +203,7 @@ fn all_seeds(
         failures.is_empty(),
         "replay with SIMULATION_SEED: {failures:#?}"
     );
-    // The seeds reach what they are for.
+    // The seeds must cover these outcomes.
     for outcome in expected {
         assert!(
             seen.get(outcome).is_some_and(|n| *n > 0),

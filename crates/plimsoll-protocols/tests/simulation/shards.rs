@@ -1,5 +1,5 @@
-//! A load that shards divide. Time repeats here, so what several measure is what one does, to the last count of
-//! every histogram.
+//! Simulation of a load that is divided among shards. Simulated time is reproducible, so several shards must
+//! record the same as one, to the last count of every histogram.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{START, choose, load, weather};
 
 const SEEDS: u64 = 24;
 
-/// Takes another time in each millisecond, the same for whoever asks.
+/// A server whose delay depends only on the millisecond of the request.
 struct Varied {
     seed: u64,
     heads: BTreeMap<Peer, Vec<u8>>,
@@ -51,7 +51,7 @@ impl Server for Varied {
     }
 }
 
-/// What a worker hands over, second by second.
+/// The records of a worker, one for each second.
 struct Seconds {
     start: Option<Time>,
     records: BTreeMap<u64, StageRecord>,
@@ -74,7 +74,7 @@ impl Control for Seconds {
     }
 }
 
-/// What the worker at `place` measures of its part of the load.
+/// Returns the records of the worker at `place` for its part of the load.
 fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<IntervalRecord> {
     let share = Share::at(place, Arc::new(load.clone()), seed);
     let call = HttpCall {
@@ -113,7 +113,7 @@ fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<Inter
     control.records.into_iter().map(second).collect()
 }
 
-/// Adds up what `shards` of so many workers each measure, from what they write: second by second, and as a whole.
+/// Merges the written records of `shards` with this many workers each: second by second, and in total.
 fn merged(
     seed: u64,
     weather: &Weather,
@@ -126,7 +126,7 @@ fn merged(
         for worker in 0..workers {
             let place = Shard { index, of: shards }.inner(worker, workers);
             let weather = Weather {
-                // No two workers have the same weather, and the same place always has the same.
+                // Every worker has different network conditions, and the same place always has the same.
                 seed: weather.seed + 1_000_003 * u64::from(place.index),
                 ..weather.clone()
             };
@@ -148,7 +148,7 @@ fn merged(
     (each, whole)
 }
 
-/// Counts and histograms, whatever else is in the records.
+/// Compares counts and histograms only.
 #[track_caller]
 fn same(seed: u64, one: &StageRecord, several: &StageRecord) {
     let counts = |r: &StageRecord| (r.due, r.not_started, r.late, r.ended());
@@ -189,7 +189,7 @@ fn four_workers_match_across_shards() {
             *outcomes.entry(outcome).or_default() += n;
         }
     }
-    // The seeds reach more than calls that succeed.
+    // The seeds must cover more than successful calls.
     assert!(outcomes.len() > 2, "{outcomes:?}");
 }
 
@@ -205,7 +205,7 @@ fn shards_match_one_worker_without_queueing() {
             ..load(seed)
         };
         load.tick = Duration::ZERO;
-        // Further apart than any call takes.
+        // The arrivals are further apart than the longest call.
         let rate = [100.0, 200.0, 400.0][seed as usize % 3];
         (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
         load.stages[0].duration = Some(Duration::from_secs(3));

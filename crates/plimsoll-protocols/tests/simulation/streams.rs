@@ -1,4 +1,4 @@
-//! Streams of events that have no end of their own, over either version of HTTP: the load's end is theirs.
+//! Simulation of endless event streams over both versions of HTTP: they end with the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,14 +22,14 @@ const EVENT: &[u8] = b"data: tick\n\n";
 /// A server whose streams have an event every [`EVENT_INTERVAL`].
 #[derive(Default)]
 struct Ticks {
-    /// It speaks HTTP/2, by prior knowledge.
+    /// Whether it speaks HTTP/2 (prior knowledge).
     multiplexes: bool,
-    /// The first stream ends by itself after so many events.
+    /// The first stream ends by itself after this many events.
     first_ends_after: Option<u32>,
-    /// Streams begin, and bring nothing.
+    /// Whether streams start but have no events.
     silent: bool,
     received: BTreeMap<Peer, Vec<u8>>,
-    /// Events of the streams that are open, by their ids; 0: HTTP/1.1.
+    /// The number of events sent on each open stream, by its id; 0 for HTTP/1.1.
     open: BTreeMap<(Peer, u32), u32>,
     streams: u32,
     first: Option<(Peer, u32)>,
@@ -104,7 +104,7 @@ impl Server for Ticks {
         let is_over = self.first == Some((peer, stream))
             && self.first_ends_after.is_some_and(|n| *events > n);
         if is_over {
-            // Over HTTP/1.1 the next one has the same number.
+            // Over HTTP/1.1 the next stream has the same id.
             self.first_ends_after = None;
             self.open.remove(&(peer, stream));
         }
@@ -129,7 +129,7 @@ impl Server for Ticks {
     }
 }
 
-/// Clients who hold streams for three seconds.
+/// Returns a load of clients that hold streams for three seconds.
 fn clients(deadline: Duration) -> Load {
     let mut load = Load {
         arrivals: Arrivals::Closed {
@@ -178,7 +178,8 @@ fn measured(load: &Load, expect_body: Option<&str>, server: &mut Ticks) -> Stage
     total.stage_mut(0).clone()
 }
 
-/// Calls that were due and ok, streams that ended with the load, and calls whose deadlines passed.
+/// Returns the counts of scheduled calls, successes, streams that ended with the load, and exceeded
+/// deadlines.
 fn counts(record: &StageRecord) -> [u64; 4] {
     [
         record.due,
@@ -200,7 +201,7 @@ fn endless_streams_end_with_load() {
                 ..Ticks::default()
             };
             let is_open = matches!(arrivals, Arrivals::Open(_));
-            // At the same moment as the load's end, for those that began with it.
+            // These deadlines expire exactly at the load's end, for streams that started with it.
             let mut load = Load {
                 arrivals,
                 ..clients(Duration::from_secs(3))
@@ -224,17 +225,17 @@ fn slow_streams_do_not_end_with_load() {
             multiplexes,
             ..Ticks::default()
         };
-        // One ended by itself, and its client began another: the others are too slow.
+        // One stream ended by itself and its client started another; the others exceed their deadlines.
         let mut ends = Ticks {
             first_ends_after: Some(10),
             ..server()
         };
         let record = measured(&clients(Duration::from_secs(4)), None, &mut ends);
         assert_eq!(counts(&record), [6, 1, 0, 5], "{multiplexes}");
-        // Deadlines before the load's end were first.
+        // Deadlines that expire before the load's end take effect.
         let record = measured(&clients(Duration::from_secs(2)), None, &mut server());
         assert_eq!(counts(&record), [10, 5, 5, 5], "{multiplexes}");
-        // Nothing has come, or not what is expected.
+        // Nothing has arrived, or not what the plan expects.
         let mut silent = Ticks {
             silent: true,
             ..server()
@@ -244,7 +245,7 @@ fn slow_streams_do_not_end_with_load() {
         assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
         let record = measured(&deadline, Some("tock"), &mut server());
         assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
-        // A number of calls has no time that could be up.
+        // A load of a number of calls has no end in time.
         let mut number = deadline.clone();
         number.calls = Some(5);
         let record = measured(&number, None, &mut server());

@@ -1,5 +1,5 @@
-//! Conversations over either version of HTTP with a model that remembers nothing: it answers with the
-//! number of messages that it was sent, and holds users to what it told them.
+//! Simulation of conversations over both versions of HTTP with a stateless model: it answers with the number
+//! of messages that it received, and checks that users repeat what it told them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,30 +30,30 @@ const USERS: u32 = 10;
 /// `:status: 200` of the static table (RFC 7541 appendix A).
 const STATUS_200: [u8; 1] = [0x88];
 
-/// One request at a time, whatever connection it comes from.
+/// A model that handles one request at a time over all connections.
 #[derive(Default)]
 struct Model {
-    /// It speaks HTTP/2, by prior knowledge.
+    /// Whether it speaks HTTP/2 (prior knowledge).
     multiplexes: bool,
     takes: Duration,
     free_at: Time,
-    /// HTTP/2: it goes away after so many requests of a connection, and has not taken those behind them.
+    /// HTTP/2: sends GOAWAY after this many requests of a connection, without processing later ones.
     goes_away_after: Option<usize>,
-    /// HTTP/2: it refuses every request once.
+    /// HTTP/2: refuses every request once.
     refuses: bool,
-    /// Requests that came over each connection, and those that were not taken.
+    /// The requests of each connection, and the refused ones.
     requests_of: BTreeMap<Peer, usize>,
     not_taken: u64,
-    /// What was received and is not a whole request or frame yet.
+    /// Received bytes that are not yet a complete request or frame.
     received: BTreeMap<Peer, Vec<u8>>,
-    /// Bodies of which more is to come, by their streams.
+    /// Incomplete request bodies, by stream.
     bodies: BTreeMap<(Peer, u32), Vec<u8>>,
-    /// By their streams; 0: HTTP/1.1.
+    /// Responses by stream; 0 for HTTP/1.1.
     answers: BTreeMap<(Peer, u32), Vec<u8>>,
     broken: Vec<String>,
 }
 
-/// The body of a whole request of HTTP/1.1.
+/// Returns the body of a complete HTTP/1.1 request.
 fn body_of(request: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(request).unwrap();
     let (head, body) = text.split_once("\r\n\r\n")?;
@@ -63,7 +63,7 @@ fn body_of(request: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Model {
-    /// The bodies of the requests that are whole with what `peer` sent, by their streams, and what is sent at once.
+    /// Returns the bodies of the requests that `peer` has completed, by stream, and bytes to send at once.
     fn requests(&mut self, peer: Peer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
         let received = self.received.remove(&peer).unwrap_or_default();
         let (mut whole, mut out) = (Vec::new(), Vec::new());
@@ -103,7 +103,7 @@ impl Model {
         (whole, out)
     }
 
-    /// What is sent in place of an answer to a request that is not taken.
+    /// Returns the bytes that refuse a request, if it is to be refused.
     fn refusal(&mut self, peer: Peer, stream: u32) -> Option<Vec<u8>> {
         if !self.multiplexes {
             return None;
@@ -122,7 +122,7 @@ impl Model {
         Some(out)
     }
 
-    /// The answer to a request's body.
+    /// Returns the response to a request's body.
     fn answer(&mut self, body: &[u8], stream: u32) -> Vec<u8> {
         let asked: Value = serde_json::from_slice(body).unwrap();
         let messages = asked["messages"].as_array().unwrap();
@@ -137,7 +137,7 @@ impl Model {
             .iter()
             .map(|m| {
                 let content = m["content"].as_str().unwrap();
-                // The numbers of a user's calls are in a row.
+                // A user's calls are numbered consecutively.
                 let content = match content.strip_prefix("call ") {
                     Some(number) => {
                         format!("turn {}", number.parse::<u32>().unwrap() % TURNS)
@@ -302,8 +302,8 @@ fn first_token_time_starts_after_think() {
 }
 
 fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
-    // All begin at once. The model takes them in turn, so each waits for all others, and a user thinks
-    // for as long as three of them take: seven are before him when he is back.
+    // All users start at once. The model handles them in order, so each waits for all others. A user thinks
+    // for as long as three requests take, so seven are ahead of it afterwards.
     let mut model = Model {
         multiplexes,
         takes: Duration::from_millis(100),
@@ -328,7 +328,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
     assert!(off < 0.01, "{mean} ms instead of {expected} ms");
 }
 
-/// The load of [`USERS`], who all begin at once.
+/// Returns a load of [`USERS`] that all start at once.
 fn all_users() -> Load {
     let mut load = Load {
         arrivals: Arrivals::Closed {
@@ -346,7 +346,7 @@ fn all_users() -> Load {
 }
 
 #[test]
-fn turns_not_taken_are_sent_once_more() {
+fn unprocessed_turns_are_retried_once() {
     let all = u64::from(USERS * TURNS);
     for (goes_away_after, refuses) in [(Some(3), false), (None, true)] {
         for retry in [true, false] {

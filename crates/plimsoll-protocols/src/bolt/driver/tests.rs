@@ -36,7 +36,7 @@ fn answer(id: u32, status: u16, header: &[u8], content: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// Outcomes by call.
+/// Returns the ended calls with their outcomes.
 fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
     events
         .iter()
@@ -106,7 +106,7 @@ fn sofa_error_overrides_success_status() {
     assert_eq!(ended(&events), [(2, Outcome::BadAnswer)]);
 }
 
-/// Contents that were counted, and bytes of messages in all.
+/// Returns the counted content bytes, and the bytes of all messages.
 fn traffic(events: &[Event]) -> (u64, u64) {
     let mut sums = (0, 0);
     for event in events {
@@ -146,7 +146,7 @@ fn content_bytes_counted_once_per_read() {
             ..
         }
     ));
-    // Of calls that are not answered the request was sent all the same.
+    // Requests count even if their calls are not answered.
     let mut events = Vec::new();
     driver.abort(Outcome::Reset, START, &mut events);
     assert_eq!(traffic(&events), (200, 200 + 2 * (22 + 16)), "{events:?}");
@@ -216,7 +216,7 @@ fn unanswered_heartbeats_drain_idle_connection() {
     driver.expire(due, &mut out, &mut events);
     let beat = sent(&out)[0];
     assert_eq!(beat, Frame::heartbeat(Form::V2_CRC, beat.id));
-    // Answered: the next one is a whole interval away.
+    // After the acknowledgement, the next heartbeat is a whole interval away.
     let mut ack = Vec::new();
     Frame::heartbeat_ack(beat.form, beat.id).write(&mut ack);
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
@@ -340,7 +340,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_harms_nobody(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
+    fn garbage_loses_no_calls(wire in proptest::collection::vec(any::<u8>(), 0..300), first in 0u8..4) {
         let mut driver = driver(&BoltCall::default());
         start(&mut driver, 4);
         let (mut out, mut events) = (Vec::new(), Vec::new());

@@ -43,7 +43,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_read_without_harm(wire in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn parsed_garbage_writes_back_unchanged(wire in proptest::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(Some((frame, length))) = Frame::parse(&wire, MAX_CONTENT) {
             let mut again = Vec::new();
             frame.write(&mut again);

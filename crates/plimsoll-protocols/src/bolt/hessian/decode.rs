@@ -1,23 +1,23 @@
-//! Hessian bytes → values.
+//! The decoder of Hessian.
 
 use std::sync::Arc;
 
 use super::{Class, Value};
 
-/// How deep values may nest.
+/// The maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
 
-/// Bytes of type names that references may repeat: a short reference to a long name must
-/// not make much of little.
+/// The maximum bytes of type names that references may repeat: short references to a long name must not
+/// expand a small input into large values.
 const MAX_REPEATED: usize = 1 << 20;
 
-/// The bytes are not the Hessian that was expected.
+/// The bytes are not valid Hessian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hessian: at byte {at}: {problem}")]
 pub struct HessianError {
     /// The offset in the bytes.
     pub at: usize,
-    /// What the bytes there break.
+    /// What is wrong there.
     pub problem: Problem,
 }
 
@@ -45,10 +45,10 @@ pub enum Problem {
     Rest(usize),
 }
 
-/// Reads exactly one value.
+/// Decodes exactly one value.
 ///
 /// # Errors
-/// Where the bytes are not one value and nothing else.
+/// Returns an error if the bytes are not one value and nothing else.
 pub fn decode(bytes: &[u8]) -> Result<Value, HessianError> {
     let mut decoder = Decoder::new(bytes);
     let value = decoder.value()?;
@@ -58,7 +58,7 @@ pub fn decode(bytes: &[u8]) -> Result<Value, HessianError> {
     }
 }
 
-/// Reads values one after another, which share classes and references.
+/// Decodes a sequence of values that share classes and references.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -66,14 +66,14 @@ pub struct Decoder<'a> {
     depth: usize,
     classes: Vec<Arc<Class>>,
     types: Vec<String>,
-    /// Bytes of names that references have repeated.
+    /// Bytes of type names that references have repeated.
     repeated: usize,
-    /// Lists, maps and objects begun.
+    /// The number of lists, maps and objects begun.
     begun: u32,
 }
 
 impl<'a> Decoder<'a> {
-    /// Of one stream: classes and references are numbered within it.
+    /// Creates a decoder of one stream: classes and references are numbered within it.
     pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
         Decoder {
             bytes,
@@ -86,7 +86,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Bytes not read yet.
+    /// Returns the number of unread bytes.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -98,16 +98,16 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The byte that was read last can't stand there.
+    /// Returns the error for the byte that was read last.
     fn unexpected(&mut self, tag: u8) -> HessianError {
         self.at -= 1;
         self.error(Problem::Tag(tag))
     }
 
-    /// The next value.
+    /// Decodes the next value.
     ///
     /// # Errors
-    /// Where there is none.
+    /// Returns an error if there is none, or if it is invalid.
     pub fn value(&mut self) -> Result<Value, HessianError> {
         if self.depth == MAX_DEPTH {
             return Err(self.error(Problem::TooDeep));
@@ -124,7 +124,7 @@ impl<'a> Decoder<'a> {
 
     fn nested(&mut self) -> Result<Value, HessianError> {
         let mut tag = self.byte()?;
-        // Only descriptions so far: the first object follows.
+        // Class definitions precede the object that uses them first.
         while tag == b'O' {
             self.class()?;
             tag = self.byte()?;
@@ -206,7 +206,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// An integer where only an integer may stand: lengths, class numbers.
+    /// Decodes an integer where nothing else is allowed: lengths, class numbers.
     fn int(&mut self) -> Result<i32, HessianError> {
         let tag = self.byte()?;
         self.int_tail(tag)
@@ -233,17 +233,17 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A text of so many UTF-16 units: a supplementary character is two of them.
+    /// Decodes a string of `units` UTF-16 units. A supplementary character takes two.
     fn text(&mut self, units: usize) -> Result<String, HessianError> {
         let mut text = Vec::new();
         self.units(units, &mut text)?;
         Ok(text_of(text))
     }
 
-    /// Appends the bytes of so many UTF-16 units, one to three each.
+    /// Appends the bytes of `units` UTF-16 units, one to three bytes each.
     fn units(&mut self, units: usize, text: &mut Vec<u8>) -> Result<(), HessianError> {
         let begin = self.at;
-        // Every unit takes a byte at least.
+        // Every unit takes at least one byte.
         let least = self.take(units)?;
         if !least.is_ascii() {
             self.at = begin;
@@ -292,7 +292,7 @@ impl<'a> Decoder<'a> {
         is
     }
 
-    /// A type's name, or a reference to one named before.
+    /// Decodes a type's name, or a reference to an earlier one.
     fn class_name(&mut self) -> Result<Option<String>, HessianError> {
         if self.next_is(b't') {
             let units = self.be_u16()?;
@@ -323,7 +323,7 @@ impl<'a> Decoder<'a> {
     fn list(&mut self) -> Result<Value, HessianError> {
         self.begun += 1;
         let class = self.class_name()?;
-        // The length is a hint: what counts is the end mark.
+        // The length is only a hint: the end mark decides.
         if self.next_is(b'n') {
             self.byte()?;
         } else if self.next_is(b'l') {
@@ -336,7 +336,7 @@ impl<'a> Decoder<'a> {
         Ok(Value::List { class, items })
     }
 
-    /// A list of a type named before, with a length and no end mark.
+    /// Decodes a list with a type reference, a length and no end mark.
     fn short_list(&mut self) -> Result<Value, HessianError> {
         self.begun += 1;
         let number = self.int()?;
@@ -395,8 +395,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The text of [`Decoder::units`]. They are UTF-8, but for characters of two units (CESU-8, Unicode
-/// Technical Report 26) and for a zero of two bytes.
+/// Converts the bytes of [`Decoder::units`] to a string. They are UTF-8, except for supplementary characters,
+/// which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
 fn text_of(units: Vec<u8>) -> String {
     String::from_utf8(units).unwrap_or_else(|e| {
         let each = e

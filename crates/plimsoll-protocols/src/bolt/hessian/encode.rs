@@ -1,20 +1,20 @@
-//! Values → Hessian bytes, in the shortest forms, as the Java library writes them.
+//! The encoder of Hessian. It uses the shortest forms, as the Java library does.
 
 use std::sync::Arc;
 
 use super::{Class, Value};
 
-/// UTF-16 units of a string, and bytes of a byte array, in one chunk.
+/// The maximum length of one chunk: UTF-16 units of a string, or bytes of a byte array.
 const MAX_CHUNK: usize = 0x8000;
 
-/// One value, by itself.
+/// Encodes a single value.
 pub fn encode(value: &Value) -> Vec<u8> {
     let mut encoder = Encoder::default();
     encoder.value(value);
     encoder.finish()
 }
 
-/// Writes values one after another, which share class descriptions.
+/// Encodes a sequence of values that share class definitions.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
@@ -22,12 +22,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// What was written.
+    /// Returns the encoded bytes.
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
 
-    /// Appends a value; a class is defined where it is used first.
+    /// Appends a value. A class is defined before its first use.
     pub fn value(&mut self, value: &Value) {
         match value {
             Value::Null => self.out.push(b'N'),
@@ -92,7 +92,7 @@ impl Encoder {
         }
     }
 
-    /// In full: the forms for whole numbers save bytes and cost a sign of zero.
+    /// Always uses the full form: the short forms for whole numbers lose the sign of a negative zero.
     fn double(&mut self, number: f64) {
         self.tagged(b'D', number.to_be_bytes());
     }
@@ -120,8 +120,8 @@ impl Encoder {
         self.tagged(tag, (length as u16).to_be_bytes());
     }
 
-    /// Each UTF-16 unit in one to three bytes (CESU-8, Unicode Technical Report 26): UTF-8, but for
-    /// characters of two units.
+    /// Appends each UTF-16 unit in one to three bytes (CESU-8, Unicode Technical Report 26). This equals
+    /// UTF-8, except for characters of two units.
     fn text(&mut self, text: &str) {
         let mut rest = text;
         while !rest.is_ascii() {
@@ -182,7 +182,7 @@ impl Encoder {
         });
         self.out.push(b'o');
         self.int(length_of(number));
-        // A field that is missing would shift all that follow.
+        // A missing field would shift all that follow, so it is written as null.
         for i in 0..class.fields.len() {
             self.value(fields.get(i).unwrap_or(&Value::Null));
         }
@@ -197,7 +197,7 @@ impl Encoder {
     }
 }
 
-/// How many UTF-16 units: one a character, two where it takes four bytes of UTF-8.
+/// Returns the number of UTF-16 units: one for each character, and two for one of four UTF-8 bytes.
 fn units(text: &str) -> usize {
     if text.is_ascii() {
         return text.len();
@@ -206,8 +206,8 @@ fn units(text: &str) -> usize {
     text.bytes().map(begun).sum()
 }
 
-/// The first characters, of `most` UTF-16 units at most, and how many those are: no pair of surrogates is
-/// cut in two, as Java has it.
+/// Returns the longest prefix of at most `most` UTF-16 units, and its number of units. A surrogate pair is
+/// never split, as in Java.
 fn first_units(text: &str, most: usize) -> (&str, usize) {
     let mut taken = 0;
     for (at, character) in text.char_indices() {
@@ -330,7 +330,7 @@ mod tests {
         bytes.extend(b"V\x75\x90z".repeat(40));
         bytes.push(b'z');
         assert!(decode(&bytes).unwrap_err().to_string().contains("repeat"));
-        // A list that claims two thousand million items is as long as its bytes.
+        // A claimed length of two thousand million items must not be trusted.
         assert!(decode(b"Vl\x7f\xff\xff\xff\x91").is_err());
         assert!(decode(b"O\x91AI\x7f\xff\xff\xff").is_err());
         assert!(

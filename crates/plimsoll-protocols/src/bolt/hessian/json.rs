@@ -1,8 +1,8 @@
-//! JSON → values: how arguments are typed.
+//! Conversion of JSON arguments to Hessian values.
 //!
-//! A plain JSON value becomes the Java type that holds it best: a whole number an
-//! `Integer`, or a `Long` where it is too large; a number with a fraction a `Double`; an
-//! array an `ArrayList`; an object a `HashMap`. `{"@type": …}` says another type.
+//! A plain JSON value becomes the Java type that fits best: a whole number an `Integer`, or a `Long` if it is
+//! too large; a number with a fraction a `Double`; an array an `ArrayList`; an object a `HashMap`. `{"@type":
+//! …}` selects another type.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use serde_json::{Map, Number, Value as Json};
 
 use super::{Class, Value};
 
-/// The value that a JSON argument means.
+/// Converts a JSON argument to a value.
 ///
 /// # Errors
-/// Where a number is too large, or `@type` and content don't fit.
+/// Returns an error if a number is too large, or if the content does not fit its `@type`.
 pub fn from_json(json: &Json) -> Result<Value, String> {
     Ok(match json {
         Json::Null => Value::Null,
@@ -57,8 +57,8 @@ fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, String> {
         .collect()
 }
 
-/// `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap", "entries": {}}` or
-/// `{"@type": "my.Class", "field": …}`.
+/// Converts an object with a type: `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap",
+/// "entries": {}}` or `{"@type": "my.Class", "field": …}`.
 fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
     let content = object.get("value");
     let whole = content.and_then(Json::as_i64);
@@ -83,7 +83,7 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
     value.ok_or_else(|| format!("\"@type\" {class}: \"value\" must be {expected}"))
 }
 
-/// A value of other values.
+/// Converts a list, a map or an object of the given class.
 fn composite(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
     if let Some(Json::Array(items)) = object.get("items") {
         return Ok(Value::List {

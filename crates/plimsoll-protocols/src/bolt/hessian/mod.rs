@@ -1,9 +1,9 @@
-//! The Hessian 2 dialect of SOFARPC (Caucho's draft of 2006, as Alipay's library 3.x
-//! writes it) as a small value model.
+//! A value model of Hessian 2 in the dialect of SOFARPC (Caucho's draft of 2006, as version 3.x of Alipay's
+//! library writes it).
 //!
-//! Values are read from untrusted bytes: depth and size are bounded, and no length is
-//! believed before its bytes are there. A value that was read is written back byte for
-//! byte where its sender used the shortest forms, as the Java library does.
+//! Values are decoded from untrusted bytes: depth and size are bounded, and no memory is reserved for a
+//! length before its bytes have arrived. Encoding a decoded value gives the same bytes again if its sender
+//! used the shortest forms, as the Java library does.
 
 mod decode;
 mod encode;
@@ -15,19 +15,19 @@ pub use decode::{Decoder, HessianError, decode};
 pub use encode::{Encoder, encode};
 pub use json::from_json;
 
-/// A class as the wire describes it: a name and its fields' names, in order.
+/// A class definition as it is encoded: its name and the names of its fields, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The name with its package, as Java has it.
+    /// The class's name with its package, as in Java.
     pub name: String,
     /// The fields' names, in the order of an object's values.
     pub fields: Vec<String>,
 }
 
-/// One value.
+/// A Hessian value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing, of any type.
+    /// A null of any type.
     Null,
     /// `java.lang.Boolean`.
     Bool(bool),
@@ -59,17 +59,17 @@ pub enum Value {
     },
     /// An object of a class with fields.
     Object {
-        /// Shared by the objects of one stream.
+        /// The class, shared by the objects of one stream.
         class: Arc<Class>,
-        /// The values, as many as the class has fields.
+        /// The values of the class's fields.
         fields: Vec<Value>,
     },
-    /// The list, map or object that began as the so-many-th, counted from 0.
+    /// A reference to an earlier list, map or object, numbered from 0 in the order in which they begin.
     Ref(u32),
 }
 
 impl Value {
-    /// The Java class of a value, as a method's signature names it.
+    /// Returns the Java class of the value, as a method's signature names it.
     pub fn class_name(&self) -> &str {
         match self {
             Value::Null | Value::Ref(_) => "java.lang.Object",
@@ -86,7 +86,7 @@ impl Value {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if the value is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
             Value::String(text) => Some(text),
@@ -94,7 +94,7 @@ impl Value {
         }
     }
 
-    /// An object's field by its name.
+    /// Returns an object's field by its name.
     pub fn field(&self, name: &str) -> Option<&Value> {
         let Value::Object { class, fields } = self else {
             return None;

@@ -1,4 +1,4 @@
-//! What a request is answered with.
+//! The responses of the reference server.
 
 use super::super::frame::{Command, Frame, Kind, codec};
 use super::super::hessian::{self, Value};
@@ -9,7 +9,7 @@ use super::Share;
 const EXCEPTION_CLASS: &str = "com.alipay.remoting.rpc.exception.RpcServerException";
 const STRING_CLASS: &[u8] = b"java.lang.String";
 
-/// Appends the answer to `request`; `true` if it is what was asked for.
+/// Appends the response to `request`. Returns true if it is the requested result.
 pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
     if request.class == STRING_CLASS && request.codec == codec::HESSIAN2 {
         respond(request, STRING_CLASS, &[], request.content, out);
@@ -33,7 +33,7 @@ pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
     result.is_ok()
 }
 
-/// What a request calls; or why it is refused.
+/// Decodes the call of a request, or returns the status and text to reject it with.
 fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
     if request.codec != codec::HESSIAN2 {
         let codec = request.codec;
@@ -49,7 +49,7 @@ fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
     call.map_err(|why| (Status::ServerDeserialException, why))
 }
 
-/// The two services, by their simple names, whatever their package.
+/// Calls one of the two services, by its simple name in any package.
 fn result(call: &SofaCall) -> Result<Value, String> {
     let interface = call.service.split(':').next().unwrap_or_default();
     let simple = interface.rsplit('.').next().unwrap_or_default();
@@ -71,7 +71,7 @@ fn result(call: &SofaCall) -> Result<Value, String> {
     }
 }
 
-/// A failure on demand.
+/// Appends a failure that `--fail` requests.
 pub(super) fn fail(request: &Frame<'_>, share: Share, out: &mut Vec<u8>) {
     let text = "failed on demand";
     match share.status {
@@ -85,13 +85,13 @@ pub(super) fn fail(request: &Frame<'_>, share: Share, out: &mut Vec<u8>) {
     }
 }
 
-/// A status and nothing else.
+/// Appends a response that has a status only.
 pub(super) fn bare(request: &Frame<'_>, status: Status, out: &mut Vec<u8>) {
     let form = request.form.without_switches();
     Frame::bare_response(form, request.id, request.codec, status).write(out);
 }
 
-/// A success, in the request's own layout.
+/// Appends a successful response in the request's layout.
 fn respond(request: &Frame<'_>, class: &[u8], header: &[u8], content: &[u8], out: &mut Vec<u8>) {
     Frame {
         kind: Kind::Response { status: 0 },
@@ -104,7 +104,7 @@ fn respond(request: &Frame<'_>, class: &[u8], header: &[u8], content: &[u8], out
     .write(out);
 }
 
-/// A SOFARPC failure: a success by its status, a failure by its header.
+/// Appends a SOFARPC failure: the Bolt status is a success, and a header entry marks the failure.
 fn failure(request: &Frame<'_>, text: &str, out: &mut Vec<u8>) {
     let mut map = Vec::new();
     header::write(&mut map, Some(header::RESPONSE_ERROR), Some(b"true"));
@@ -118,7 +118,7 @@ fn failure(request: &Frame<'_>, text: &str, out: &mut Vec<u8>) {
     );
 }
 
-/// A Bolt failure with the exception that Java clients show.
+/// Appends a Bolt failure with an exception, which Java clients show.
 fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
     let list = |class: &str| Value::List {
         class: Some(class.to_owned()),
@@ -134,7 +134,7 @@ fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>)
         class: sofa::described(EXCEPTION_CLASS, &fields),
         fields: vec![
             text.into(),
-            // An exception without a cause is its own, as Java has it.
+            // In Java, an exception without a cause refers to itself.
             Value::Ref(0),
             list("[java.lang.StackTraceElement"),
             list("java.util.Collections$EmptyList"),

@@ -1,4 +1,4 @@
-//! One client's connection: frames in, answers out, in the order in which they are ready.
+//! One client's connection. Responses are sent in the order in which they become ready.
 
 use std::io;
 use std::sync::Arc;
@@ -11,19 +11,20 @@ use super::super::Status;
 use super::super::frame::{Command, Frame, Kind, MAX_CONTENT};
 use super::{Server, answers};
 
-/// Requests in progress on one connection, beyond which no more are read.
+/// The limit of requests in progress on one connection. At the limit, reading pauses.
 const MAX_IN_PROGRESS: usize = 65_536;
-/// And so many bytes of them: each is kept until it is answered, and its answer until the
-/// client has read it.
+/// The limit of their bytes: each request is kept until it is answered, and its response until the client has
+/// read it. Bytes.
 const MAX_BYTES: usize = 8 << 20;
 const READ_AT_ONCE: usize = 64 << 10;
-/// Buffers larger than this are given back when they are empty. Bytes.
+/// Empty buffers are shrunk to this capacity. Bytes.
 const KEPT: usize = 256 << 10;
 
-/// Serves until the client closes, or `stopped` and nothing is in progress any more.
+/// Serves the connection until the client closes it, or until the server is stopped and nothing is in
+/// progress.
 ///
 /// # Errors
-/// When the connection breaks.
+/// Returns an error if the connection breaks.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
     server: Arc<Server>,
@@ -72,14 +73,14 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     stream.shutdown().await
 }
 
-/// Requests whose answers are on their way.
+/// The requests in progress.
 #[derive(Default)]
 struct InProgress {
     requests: usize,
     bytes: usize,
 }
 
-/// An answer, and how long its request was.
+/// A response, and the length of its request.
 struct Answer {
     request: usize,
     bytes: Vec<u8>,
@@ -102,7 +103,8 @@ impl InProgress {
     }
 }
 
-/// Takes whole frames off `input`; how many bytes that were. `None`: it is no Bolt.
+/// Handles the complete frames at the front of `input`. Returns the number of bytes handled; `None`: the
+/// bytes are not Bolt.
 fn take(
     input: &[u8],
     server: &Arc<Server>,
@@ -150,7 +152,7 @@ fn request(
             tokio::spawn(async move {
                 let has_worked = server.work().await;
                 let mut out = Vec::new();
-                // The bytes have been a frame before.
+                // The bytes were parsed as a frame before, so this succeeds.
                 if let Ok(Some((frame, _))) = Frame::parse(&bytes, MAX_CONTENT) {
                     if has_worked {
                         complete(&frame, &server, &mut out);
@@ -160,7 +162,7 @@ fn request(
                         answers::bare(&frame, Status::ServerThreadpoolBusy, &mut out);
                     }
                 }
-                // The connection may be gone.
+                // The connection may be closed by now.
                 let _ = sender.send(Answer {
                     request: bytes.len(),
                     bytes: out,
@@ -170,7 +172,7 @@ fn request(
         (Kind::Oneway { .. }, _) => {
             server.counters.oneway.fetch_add(1, Ordering::Relaxed);
         }
-        // Nothing was asked, so there is nothing to be answered.
+        // A response needs no response.
         (Kind::Response { .. }, _) => {}
     }
 }
@@ -179,9 +181,9 @@ fn is_call(frame: &Frame<'_>) -> bool {
     matches!(frame.kind, Kind::Request { .. }) && frame.command != Command::Heartbeat
 }
 
-/// The last request that was answered, and its answer. Most clients ask the same again and again, with another id
-/// alone: what is ready takes a copy, where reading and writing Hessian would make this server the limit of a
-/// measurement of clients.
+/// The last request and its response. Most clients repeat one request that differs only in its id, so a copy
+/// of the last response replaces reading and writing Hessian, which would make this server the bottleneck
+/// when clients are measured.
 #[derive(Default)]
 struct LastAnswer {
     request: Vec<u8>,
@@ -189,8 +191,8 @@ struct LastAnswer {
 }
 
 impl LastAnswer {
-    /// Appends the answer if only the id differs from the last request; `false`: something else does. `bytes`: those
-    /// of `frame`.
+    /// Appends the cached response if the request differs from the last one only in its id; returns false
+    /// otherwise. `bytes` are those of `frame`.
     fn repeat(&self, frame: &Frame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let (at, last) = (frame.form.id_at(), &self.request);
         let is_same = !frame.form.has_crc()
@@ -214,7 +216,7 @@ impl LastAnswer {
     }
 }
 
-/// As [`complete`], with the last answer where it is one to this request, too.
+/// Does the same as [`complete`], from the cache if the request is the same as the last one.
 fn complete_again(
     frame: &Frame<'_>,
     bytes: &[u8],
@@ -232,7 +234,7 @@ fn complete_again(
     }
 }
 
-/// Appends the answer, and counts it; `true` if it is what was asked for.
+/// Appends the response and counts it. Returns true if it is the requested result.
 fn complete(frame: &Frame<'_>, server: &Server, out: &mut Vec<u8>) -> bool {
     let is_answered = match server.failure() {
         None => answers::answer(frame, out),
@@ -256,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_answers_are_those_that_would_be_made() {
+    fn cached_response_equals_computed_response() {
         for form in [Form::V1, Form::V2, Form::V2_CRC] {
             let request = |id, content| Frame {
                 form,
@@ -281,7 +283,7 @@ mod tests {
             assert!(!last.repeat(&first, &wire(&first), &mut out));
             last.keep(&wire(&first), &made(&first)[6..]);
             let again = request(0xfedc_ba98, &b"\x01a"[..]);
-            // A checksum covers the id.
+            // A checksum covers the id, so such responses are not cached.
             let is_ready = form != Form::V2_CRC;
             assert_eq!(last.repeat(&again, &wire(&again), &mut out), is_ready);
             if is_ready {

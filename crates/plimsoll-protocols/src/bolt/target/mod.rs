@@ -1,9 +1,9 @@
-//! The Bolt reference server: SOFARPC's `HelloService` and `TestService`, and the echo of
-//! plain strings, with known behaviour.
+//! The Bolt reference server, with known behaviour: SOFARPC's `HelloService` and `TestService`, and an echo
+//! of plain strings.
 //!
-//! Heartbeats are answered at once. A request that has to wait for its delay, or for one
-//! of the pool's workers, waits in a task of its own; every other one is answered where it
-//! is read. A connection whose bytes are no Bolt is closed, as the Java server does.
+//! Heartbeats are answered at once. A request that waits for its delay or for a worker of the pool does so in
+//! a task of its own; any other is answered where it is read. A connection whose bytes are not Bolt is
+//! closed, as by the Java server.
 
 mod answers;
 mod connection;
@@ -26,12 +26,12 @@ use crate::serving::answering::{Answering, Answers, Delay};
 use crate::serving::early::Link;
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 
-/// A share of answers that fail on demand.
+/// The share of responses that fail with a given status (`--fail`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     /// A Bolt status, or `None` for a SOFARPC failure: a success with an error header.
     pub status: Option<Status>,
-    /// 0 to 1.
+    /// The share, from 0 to 1.
     pub share: f64,
 }
 
@@ -130,21 +130,21 @@ impl Reference for BoltOptions {
 
 #[derive(Default)]
 struct Counters {
-    /// Requests answered with what they asked for.
+    /// Requests answered with the requested result.
     answered: AtomicU64,
     oneway: AtomicU64,
-    /// Requests answered with a failure, busy ones among them.
+    /// Requests answered with a failure, including those rejected as busy.
     failed: AtomicU64,
     busy: AtomicU64,
     heartbeats: AtomicU64,
-    /// Connections closed for bytes that are no Bolt.
+    /// Connections closed because their bytes are not Bolt.
     malformed: AtomicU64,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Server {
     answering: Answering,
-    /// Whether an answer can leave as soon as its request is read.
+    /// Whether responses can be sent as soon as their requests are read.
     at_once: bool,
     pool: Option<Semaphore>,
     queue: usize,
@@ -158,7 +158,7 @@ impl Server {
         self.shares.is_empty()
     }
 
-    /// How a request is to fail; `None`: it is answered.
+    /// Draws whether, and how, a request fails; `None`: it succeeds.
     fn failure(&self) -> Option<Share> {
         self.shares.first()?;
         let mut drawn = self.answering.fraction();
@@ -169,7 +169,7 @@ impl Server {
         })
     }
 
-    /// Waits for a worker and then for the delay; `false`: the queue is full.
+    /// Waits for a worker and then for the delay. Returns false if the queue is full.
     async fn work(&self) -> bool {
         let Some(pool) = &self.pool else {
             self.answering.wait().await;
@@ -218,7 +218,7 @@ impl Serve for Arc<Server> {
     }
 }
 
-/// The share's name, as a run shows it.
+/// Prints the status's name, as a run shows it.
 impl std::fmt::Display for Share {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.status.map_or(SOFA_ERROR.code(), Status::name))

@@ -1,4 +1,4 @@
-//! The server's side of one connection: requests in, prepared answers out.
+//! The server's side of one connection: receives requests and sends the prepared response.
 //!
 //! Long because it is one state machine, whose parts share every field.
 
@@ -14,11 +14,10 @@ use plimsoll_wire::http2::{
 use super::{Blocks, CannedError, Prepared};
 use crate::grpc::message::{MessageError, MessageReader, Sink};
 
-/// Streams that are open at once where no limit is set. One that is refused may be tried
-/// again (RFC 9113, 8.7).
+/// The limit of open streams if the options set none. A refused request may be retried (RFC 9113, 8.7).
 const MAX_STREAMS: usize = 65_536;
 
-/// Messages are counted, and what is in them does not matter.
+/// A sink that accepts any message, also compressed ones.
 struct Anything;
 
 impl Sink for Anything {
@@ -27,17 +26,17 @@ impl Sink for Anything {
     }
 }
 
-/// One request, from its HEADERS to the end of its answer.
+/// One request, from its HEADERS to the end of its response.
 #[derive(Debug)]
 struct Stream {
     id: u32,
     message: MessageReader,
     receive_window: ReceiveWindow,
     send_window: i32,
-    /// Bytes of the answer's message that wait for a window.
+    /// Bytes of the response's messages that wait for a window.
     unsent: usize,
     phase: Phase,
-    /// The client has reset it, and is answered all the same.
+    /// Whether the client has reset the stream and is answered nevertheless.
     reset: bool,
 }
 
@@ -48,12 +47,12 @@ enum Phase {
     Answering,
 }
 
-/// By id, which is the order they were opened in.
+/// The open streams in the order of their ids, which is the order of opening.
 #[derive(Debug, Default)]
 struct Streams(Vec<Stream>);
 
 impl Streams {
-    /// Most often it is the stream that was opened last.
+    /// Returns the index of a stream. It is mostly the one opened last.
     #[inline]
     fn find(&self, id: u32) -> Option<usize> {
         match self.0.last() {
@@ -74,7 +73,7 @@ impl http2::Streams for Streams {
     }
 }
 
-/// Where what a client sends leads: what is to be sent, and the requests that are held.
+/// The effects of received bytes: bytes to send and the ids of requests that are held.
 struct Effects<'a> {
     out: &'a mut Vec<u8>,
     held: &'a mut Vec<u32>,
@@ -88,9 +87,9 @@ pub struct CannedConnection {
     decoder: Decoder,
     client_table: PeerTable,
     streams: Streams,
-    /// Streams with an unsent rest.
+    /// The number of streams with unsent bytes.
     blocked: usize,
-    /// Some of them wait for [`super::CannedOptions::most_out`].
+    /// Whether some of them wait because of [`super::CannedOptions::most_out`].
     held_back: bool,
     requests: u64,
     answered: u64,
@@ -114,7 +113,7 @@ impl CannedConnection {
         }
     }
 
-    /// The server's greeting; it need not wait for the client's.
+    /// Sends the server's connection preface, which need not wait for the client's (RFC 9113, 3.4).
     pub fn open(&mut self, out: &mut Vec<u8>) {
         let options = &self.prepared.options;
         let mut settings = vec![(setting::INITIAL_WINDOW_SIZE, options.stream_window)];
@@ -129,12 +128,12 @@ impl CannedConnection {
         self.http2.open(&settings, out);
     }
 
-    /// Takes bytes from the client, in any split, and appends what is to be sent. With
-    /// `CannedOptions::answered_by_caller`, whole requests are appended to `held` as stream ids.
+    /// Handles bytes from the client, in any split, and appends the bytes to send. With
+    /// `CannedOptions::answered_by_caller`, the stream ids of complete requests are appended to `held`.
     ///
     /// # Errors
-    /// The client broke the protocol, or a limit it was given. A GOAWAY is in `out`, and
-    /// the connection is of no more use.
+    /// Returns an error if the client violated the protocol or a limit. `out` then ends with a GOAWAY, and
+    /// the connection can't be used any more.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -148,7 +147,7 @@ impl CannedConnection {
         })
     }
 
-    /// Answers a held request. One that its client has reset is left alone.
+    /// Answers a held request. Does nothing if its client has reset it.
     pub fn complete(&mut self, stream: u32, out: &mut Vec<u8>) {
         if let Some(place) = self.streams.find(stream)
             && self.streams.0[place].phase == Phase::Held
@@ -157,50 +156,49 @@ impl CannedConnection {
         }
     }
 
-    /// Whether answers wait only for what is out to be sent.
+    /// Returns true if responses wait only until the output is sent.
     pub fn is_held_back(&self) -> bool {
         self.held_back
     }
 
-    /// What was made has been sent: makes more of the answers that were held back.
+    /// Continues with held-back responses after the output was sent.
     pub fn go_on(&mut self, out: &mut Vec<u8>) {
         self.held_back = false;
         self.send_blocked(out);
     }
 
-    /// Takes no more requests: GOAWAY up to the last one seen.
+    /// Sends GOAWAY with the last request seen; accepts no more requests.
     pub fn goaway(&mut self, code: ErrorCode, out: &mut Vec<u8>) {
         self.http2.goaway(code, b"", out);
     }
 
-    /// Announces that a GOAWAY will follow, as a server does that wants no request to be
-    /// lost (RFC 9113, 6.8).
+    /// Announces a GOAWAY, as a server does that wants no request to be lost (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         self.http2.announce_goaway(out);
     }
 
-    /// Changes settings in mid-flight. The caller keeps to what the client has seen:
-    /// checks of stream windows and limits are by the options.
+    /// Sends new settings during the connection. The caller must respect what the client has seen: stream
+    /// windows and limits are still checked by the options.
     pub fn send_settings(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         write::settings(out, settings);
     }
 
-    /// A GOAWAY was sent and every request taken has been answered.
+    /// Returns true if a GOAWAY was sent and every accepted request has been answered.
     pub fn is_finished(&self) -> bool {
         self.http2.has_left() && self.streams.0.is_empty()
     }
 
-    /// Whole requests taken so far.
+    /// Returns the number of complete requests received.
     pub fn requests(&self) -> u64 {
         self.requests
     }
 
-    /// Requests answered to their end.
+    /// Returns the number of requests answered completely.
     pub fn answered(&self) -> u64 {
         self.answered
     }
 
-    /// RST_STREAM frames that the client sent.
+    /// Returns the number of RST_STREAM frames received.
     pub fn resets(&self) -> u64 {
         self.resets
     }
@@ -222,8 +220,8 @@ impl CannedConnection {
         Ok(())
     }
 
-    /// A frame that came in several pieces; apart, so that the loop over whole ones has
-    /// [`CannedConnection::frame`] in line.
+    /// Handles a frame that arrived in several pieces. It is a separate function so that
+    /// [`CannedConnection::frame`] is inlined into the loop over complete frames.
     #[inline(never)]
     fn mended_frame(
         &mut self,
@@ -276,7 +274,8 @@ impl CannedConnection {
                 let place = self.streams.find(stream).filter(|_| ignores);
                 let held = place.map(|place| &mut self.streams.0[place]);
                 match held.filter(|stream| stream.phase == Phase::Held) {
-                    // Closed as far as limits go (RFC 9113, 5.1.2); the answer still comes.
+                    // The stream is closed as far as limits are concerned (RFC 9113, 5.1.2), but the response
+                    // is still sent.
                     Some(stream) => stream.reset = true,
                     None => self.forget(stream),
                 }
@@ -294,7 +293,7 @@ impl CannedConnection {
         Ok(())
     }
 
-    /// Without checks, a stream error ends its request alone (RFC 9113, 5.4.2).
+    /// Handles a violation. Without checks, a stream error ends its request only (RFC 9113, 5.4.2).
     #[cold]
     fn contain(&mut self, violation: Violation, out: &mut Vec<u8>) -> Result<(), Violation> {
         if self.prepared.options.check_requests {
@@ -315,7 +314,7 @@ impl CannedConnection {
         }
     }
 
-    /// A whole header block: a request's, or the trailers that end one (RFC 9113, 8.1).
+    /// Handles a complete header block: a request's, or the trailers that end a request (RFC 9113, 8.1).
     fn block(&mut self, block: Piece<'_>, to: &mut Effects<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let id = block.stream;
@@ -346,7 +345,7 @@ impl CannedConnection {
             self.http2.reset(id, ErrorCode::REFUSED_STREAM, to.out);
             return Ok(());
         }
-        // Until it has acknowledged SETTINGS, a client may count with the default.
+        // Until the client has acknowledged SETTINGS, it may assume the default window.
         let window = if self.http2.is_acknowledged() {
             options.stream_window
         } else {
@@ -369,7 +368,7 @@ impl CannedConnection {
         }
     }
 
-    /// The place of the stream of `piece`; `None`: what comes there is ignored.
+    /// Returns the index of the stream that `piece` belongs to; `None`: the piece is ignored.
     #[inline]
     fn receiving(&self, piece: Piece<'_>, what: &str) -> Result<Option<usize>, Violation> {
         let place = self.streams.find(piece.stream);
@@ -455,8 +454,8 @@ impl CannedConnection {
         self.streams.0.remove(place);
     }
 
-    /// An answer that does not go out as the prepared bytes. Blocks that others may come
-    /// between are plain: only a whole answer may fill the client's table.
+    /// Sends a response that can't be a copy of the prepared bytes. Blocks that may be interleaved with
+    /// others are plain: only a complete response may add entries to the client's table.
     #[inline(never)]
     fn answer_slowly(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
@@ -516,14 +515,14 @@ impl CannedConnection {
     }
 }
 
-/// What may be sent on a stream. Bytes.
+/// Returns the bytes that may be sent on a stream.
 #[inline]
 fn window(http2: &Connection<Server>, stream: &Stream) -> usize {
     http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
-/// Sends what the windows let of an answer's message, and what may be out; true once all
-/// is sent.
+/// Sends as much of a response's messages as the windows and the output limit allow. Returns true once
+/// everything is sent.
 fn send_message(
     prepared: &Prepared,
     stream: &mut Stream,
@@ -549,7 +548,8 @@ fn send_message(
     true
 }
 
-/// What every gRPC request must have (gRPC over HTTP/2, "Requests"), and what trailers must not.
+/// Checks the fields that every gRPC request must have (gRPC over HTTP/2, "Requests"), and the pseudo-header
+/// fields that trailers must not have.
 fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(), Violation> {
     let (mut method, mut path, mut te, mut grpc) = (false, false, false, false);
     let (mut regular, mut late_pseudo) = (trailers, false);

@@ -1,7 +1,7 @@
 use super::super::call::Shape;
 use super::*;
 
-/// A message with a string, itself, and itself as a group.
+/// Returns the layout of a message with a string, a nested message of its own type, and the same as a group.
 fn shapes() -> Shapes {
     Shapes {
         name: "a.M".to_owned(),
@@ -31,7 +31,7 @@ fn messages_validate_in_any_split() {
         (b"\x0a\x04a\xc3\xa9b", true),
         (b"\x0a\x02a\xc3", false),
         (b"\x0a\x02\xff\xfe", false),
-        // Bytes of a field that is no string.
+        // A `bytes` field need not be UTF-8.
         (b"\x22\x02\xff\xfe", true),
         (b"\x12\x05\x0a\x03abc", true),
         (b"\x12\x05\x0a\x02\xff\xfe", false),
@@ -39,7 +39,7 @@ fn messages_validate_in_any_split() {
         (b"\x12\x06\x0a\x03abc", false),
         (b"\x12\x00\x12\x02\x12\x00", true),
         (b"\x12\x02\x08\x80\x01", false),
-        // A string where a number is: an unknown field.
+        // A number in place of a string is an unknown field.
         (b"\x08\x01", true),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", true),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02", false),
@@ -74,7 +74,7 @@ fn messages_validate_in_any_split() {
 fn deep_nesting_takes_bounded_memory() {
     let deep: Vec<u8> = std::iter::repeat_n(0x1b, 100_000).collect();
     assert!(walked(&deep, 7).is_err());
-    // Each message is all that is left of the one around it.
+    // Each message fills the rest of the one around it.
     let mut nested = Vec::new();
     for _ in 0..500 {
         let mut around = vec![0x12];
@@ -102,7 +102,7 @@ fn known_messages_skip_validation() {
         assert_eq!(decodable.is_good(Some(&shapes), message), is_good);
         let data = [&[0, 0, 0, 0, message.len() as u8], message].concat();
         assert_eq!(decodable.begin(&shapes, 1, &data).is_ok(), is_good);
-        // In two frames, and another message behind it.
+        // The message arrives in two frames, followed by another message.
         let (first, second) = data.split_at(6);
         let second = [second, &data].concat();
         let split = decodable.begin(&shapes, 3, first);
@@ -110,6 +110,6 @@ fn known_messages_skip_validation() {
         assert_eq!(split.is_ok(), is_good);
         assert!(decodable.walks.as_ref().unwrap().split.is_empty());
     }
-    // Nothing is known of the answer, so nothing is claimed about it.
+    // Without a known layout, any bytes are accepted.
     assert!(Decodable::default().is_good(None, b"\x0a"));
 }

@@ -1,4 +1,4 @@
-//! What servers answer: from frames to the ends of calls. The hot half of the driver.
+//! Handles the frames of responses, up to the ends of calls. This is the hot path of the driver.
 
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
@@ -51,8 +51,8 @@ impl GrpcDriver {
         }
         match step {
             Step::Continue => {
-                // The stream's window is as large as can be; only an answer of
-                // half a gigabyte needs more.
+                // The stream's window has the maximum size; only a response over half a gigabyte needs an
+                // update.
                 if (before ^ stream.answer.received) >= WINDOW_STEP {
                     write::window_update(to.out, id, WINDOW_STEP);
                 }
@@ -68,7 +68,7 @@ impl GrpcDriver {
         piece: Piece<'_>,
         to: &mut Effects<'_>,
     ) -> Result<(), Violation> {
-        // Whatever becomes of it: the block may change the table that later ones refer to.
+        // The block must be decoded in any case, since it may change the table that later ones refer to.
         let (head, texts) = (self.calls.heads.read(piece.bytes)).map_err(lost_compression)?;
         let Some(stream) = self.streams.find_open(piece.stream) else {
             return self.on_closed(piece, "HEADERS", to.events);
@@ -92,7 +92,7 @@ impl GrpcDriver {
         }
     }
 
-    /// Does what a piece of an open stream's answer leads to.
+    /// Carries out the step that a piece of an open stream's response leads to.
     #[inline]
     pub(super) fn step(
         &mut self,

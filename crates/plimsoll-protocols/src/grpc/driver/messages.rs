@@ -1,6 +1,5 @@
-//! Calls that carry several messages: sending them, counting them, and judging whether
-//! everything was exchanged. What a stream has exchanged is kept in
-//! [`crate::grpc::exchange`]; a driver of unary calls comes here never.
+//! Streaming calls: sends and counts their messages, and decides whether the exchange is complete.
+//! [`crate::grpc::exchange`] holds the state of each stream; unary calls never get here.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::grpc::unary::{Answer, Step};
 use crate::http2::{Calls, Effects, State, WINDOW_STEP};
 
 impl GrpcDriver {
-    /// Begins with the messages of a call whose HEADERS have gone out.
+    /// Starts sending the messages of a call whose HEADERS were written.
     pub(super) fn begin_messages(&mut self, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
         let GrpcCalls {
             prepared,
@@ -31,7 +30,7 @@ impl GrpcDriver {
         }
     }
 
-    /// Sends what is ready of a stream's messages, as far as the windows let.
+    /// Sends the messages of a stream that are due, as far as the windows allow.
     pub(super) fn send_messages(&mut self, id: u32, out: &mut Vec<u8>) {
         let (Some(script), Some(exchanges)) = (
             &self.calls.prepared.script,
@@ -63,7 +62,7 @@ impl GrpcDriver {
                 .send_window()
                 .min(stream.send_window.max(0) as u32);
             if out.len() >= MAX_UNSENT {
-                // An end may go out, a message may not.
+                // END_STREAM may still be sent, but no message.
                 window = 0;
             }
             let Some(piece) = exchange.next_piece(script, renderer.as_ref(), window) else {
@@ -75,7 +74,7 @@ impl GrpcDriver {
         }
         self.carried += (out.len() - before) as u64;
         self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT;
-        // What `unsent` means for a stream: its request has not ended.
+        // For a stream, `unsent` says only whether the request has ended.
         stream.unsent = u32::from(exchange.is_sending());
         if exchange.is_blocked() && !exchange.queued {
             exchange.queued = true;
@@ -83,7 +82,7 @@ impl GrpcDriver {
         }
     }
 
-    /// `Connection::send_blocked` for calls with several messages.
+    /// Sends the messages of blocked streams: `Connection::send_blocked` for streaming calls.
     pub(super) fn send_blocked_messages(&mut self, out: &mut Vec<u8>) {
         for id in std::mem::take(&mut self.blocked) {
             if let Some(stream) = self.streams.find_open(id)
@@ -96,7 +95,7 @@ impl GrpcDriver {
         }
     }
 
-    /// DATA on a call with several messages. `before`: bytes received before it.
+    /// Handles DATA of a streaming call. `before` is the number of bytes received before it.
     #[inline(never)]
     pub(super) fn stream_data(
         &mut self,
@@ -151,13 +150,13 @@ impl GrpcDriver {
         Ok(())
     }
 
-    /// The plan has the client cancel the call, and that is its good end.
+    /// Cancels a call as the plan demands, which counts as a success.
     pub(super) fn cancel_as_planned(&mut self, id: u32, to: &mut Effects<'_>) {
         self.end(id, Outcome::Ok, None, State::Abandoned, to.events);
         self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
     }
 
-    /// A stream has ended with status OK.
+    /// Ends the call of a stream that has ended with status OK.
     #[inline(never)]
     pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut Effects<'_>) {
         let (outcome, detail) = match self.judge_stream(id) {
@@ -168,7 +167,7 @@ impl GrpcDriver {
         self.stop_sending(id, unsent, to.out);
     }
 
-    /// A stream has ended with status OK: whether everything was exchanged.
+    /// Returns the failure of a stream that has ended with status OK before all messages were exchanged.
     pub(super) fn judge_stream(&mut self, id: u32) -> Option<(Outcome, String)> {
         let script = self.calls.prepared.script.as_ref()?;
         let slot = self.streams.find(id)?.slot;
@@ -190,7 +189,7 @@ impl GrpcDriver {
         })
     }
 
-    /// Does what streams want to do by now: messages that are due, calls to cancel.
+    /// Handles expired timers of streams: sends due messages and cancels calls.
     pub(super) fn streams_due(&mut self, to: &mut Effects<'_>) {
         let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
@@ -215,7 +214,7 @@ impl GrpcDriver {
 }
 
 impl GrpcCalls {
-    /// Reports the end of a stream's call, and what was exchanged.
+    /// Reports the end of a streaming call, with the messages and bytes exchanged.
     #[inline(never)]
     pub(super) fn end_exchange(&self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
         let mut ended = done(stream, outcome);

@@ -1,4 +1,4 @@
-//! Answers whose messages may be packed: unpacked to be sure of them, never kept.
+//! Responses with compressed messages. They are decompressed only to validate them; nothing is kept.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::grpc::packing::Unpackers;
 use crate::grpc::unary::Step;
 use crate::grpc::{Compression, Shapes};
 
-/// The head of an open stream's answer says how its messages are packed.
+/// Notes the encoding that the header of an open stream's response declares.
 #[cold]
 pub(super) fn note_encoding(
     unpackers: &mut Option<Box<Unpackers>>,
@@ -27,7 +27,7 @@ pub(super) fn note_encoding(
     }
 }
 
-/// DATA of an answer with packed messages. `limit`: of one, unpacked, in bytes.
+/// Handles DATA of a response with compressed messages. `limit` applies to a decompressed message, in bytes.
 #[inline(never)]
 pub(super) fn read_data(
     unpackers: &mut Option<Box<Unpackers>>,
@@ -47,7 +47,7 @@ pub(super) fn read_data(
 }
 
 impl GrpcDriver {
-    /// The text of a failure, with the name of the encoding where that was its cause.
+    /// Returns the text of a failure; if an unknown encoding caused it, the text names it.
     #[cold]
     pub(super) fn with_encoding(&self, outcome: Outcome, detail: Option<String>) -> Option<String> {
         let unpackers = self.calls.unpackers.as_ref();

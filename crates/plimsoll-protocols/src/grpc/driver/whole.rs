@@ -1,8 +1,8 @@
-//! Answers that lie whole in what was read: head, one message, trailers, nothing between.
+//! A fast path for complete responses in one read: header, one message, trailers, and nothing in between.
 //!
-//! Most answers to unary calls do, and are recognised and taken in one step. Everything
-//! else, down to an answer that is different in one byte of its heads, is left to `answers`,
-//! which takes it frame by frame and comes to the same.
+//! Most responses of unary calls are like this and are handled in one step. Everything else, even a response
+//! that differs in one byte of its header blocks, is left to `answers`, which handles it frame by frame with
+//! the same result.
 
 use plimsoll_engine::driver::{Done, Event};
 use plimsoll_model::Outcome;
@@ -13,18 +13,18 @@ use crate::grpc::head::{HeadReader, Usual};
 use crate::grpc::message::PREFIX_LEN;
 use crate::http2::Effects;
 
-/// A successful answer to a unary call.
+/// A complete, successful response of a unary call.
 struct Whole<'a> {
     stream: u32,
-    /// Bytes of the message with its prefix.
+    /// The length of the message with its prefix. Bytes.
     length: u32,
     message: &'a [u8],
-    /// What comes after it.
+    /// The bytes after the response.
     rest: &'a [u8],
 }
 
 impl GrpcDriver {
-    /// Takes the whole answers at the front of `input`, and returns the bytes after them.
+    /// Handles the complete responses at the front of `input`, and returns the bytes after them.
     #[inline(always)]
     pub(super) fn take_whole<'a>(&mut self, mut input: &'a [u8], to: &mut Effects<'_>) -> &'a [u8] {
         let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
@@ -57,7 +57,7 @@ impl GrpcDriver {
     }
 }
 
-/// The answer at the front of `input`, if it is whole and its head and trailers are known.
+/// Returns the response at the front of `input`, if it is complete and its header blocks are known.
 #[inline(always)]
 fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a>> {
     let (head, block, rest) = frame(input)?;
@@ -87,7 +87,7 @@ fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a
     })
 }
 
-/// The frame at the front of `input`, if it is whole and not too large.
+/// Returns the frame at the front of `input`, if it is complete and not too large.
 #[inline(always)]
 fn frame(input: &[u8]) -> Option<(FrameHead, &[u8], &[u8])> {
     let (head, rest) = input.split_first_chunk::<{ FrameHead::LEN }>()?;

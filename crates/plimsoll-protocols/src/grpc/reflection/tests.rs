@@ -1,4 +1,4 @@
-//! Putting together what a server has sent.
+//! The assembly of files that a server has sent.
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::{FileDescriptorProto, ServiceDescriptorProto};
@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::*;
 
-/// CPU time of this thread that putting a file of so many services together takes, of three attempts the least.
-/// Seconds.
+/// Returns the CPU time of this thread for assembling a file with this many services: the minimum of three
+/// attempts. Seconds.
 fn cost_s(services: usize) -> f64 {
     let service = |n: usize| ServiceDescriptorProto {
         name: Some(format!("S{n}")),
@@ -36,8 +36,8 @@ fn cost_s(services: usize) -> f64 {
     attempts.fold(f64::INFINITY, f64::min)
 }
 
-/// Eight times as many services take about eight times as long, where looking each up in all files would take 64
-/// times as long.
+/// Eight times as many services must take about eight times as long; looking each up in all files would take
+/// 64 times as long.
 #[test]
 fn assembly_time_is_linear_in_services() {
     let (few, many) = (cost_s(750), cost_s(6_000));

@@ -118,7 +118,7 @@ fn stream_settings_resolve() {
 }
 
 #[test]
-fn messages_and_metadata_are_judged() {
+fn messages_and_metadata_resolve_or_are_rejected() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
@@ -246,7 +246,7 @@ fn messages_are_read_from_binary_files() {
         let first = plan(&text);
         let of = |plan: &Plan| grpc(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
-        // As the run directory has it, without the files.
+        // The saved plan resolves without the files.
         let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
         assert!(!saved.contains(".bin\""), "{saved}");
         assert_eq!(of(&plan(&saved)), messages, "{saved}");
@@ -307,7 +307,7 @@ fn varying_metadata_is_validated_per_row() {
     };
     assert_eq!(of_call(1), ("Bearer bob".into(), "bob-{{".into()));
     assert_eq!(of_call(3), ("Bearer ann".into(), "ann-{{".into()));
-    // What shards are given is what was typed.
+    // Shards get the values as they were typed.
     let secrets = secrets(&plan);
     let authorization = "PLIMSOLL_METADATA_AUTHORIZATION".to_owned();
     assert_eq!(secrets, [(authorization, "Bearer {{row.name}}".to_owned())]);
@@ -402,7 +402,7 @@ fn rows_are_read_and_counted() {
 }
 
 #[test]
-fn compression_and_user_agent() {
+fn compression_and_user_agent_resolve() {
     let text = &format!(
         "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/UnaryEcho\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n"
     );

@@ -1,4 +1,4 @@
-//! A schema in words: what there is to call, and what a message looks like.
+//! A schema as text: its methods, and the fields of messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::error::nearest;
 use super::{Method, Schema, SchemaError, near};
 
 impl Schema {
-    /// A line a method: its path, kind, request and answer.
+    /// Returns one line for each method: its path, kind, request and response.
     pub fn list(&self) -> String {
         let mut text = String::new();
         for method in self.methods() {
@@ -22,11 +22,10 @@ impl Schema {
         text
     }
 
-    /// A service, a method, a message or an enum, with every message and enum it is made
-    /// of.
+    /// Describes a service, a method, a message or an enum, with every message and enum that it refers to.
     ///
     /// # Errors
-    /// When there is nothing of that name; the nearest names are suggested.
+    /// Returns an error that suggests similar names if nothing has this name.
     pub fn describe(&self, name: &str) -> Result<String, SchemaError> {
         let mut text = String::new();
         let mut queue = VecDeque::new();
@@ -79,7 +78,7 @@ fn line(text: &mut String, method: &Method) {
     );
 }
 
-/// Every type in the queue and every type those mention, each once.
+/// Writes every type in the queue and every type that those refer to, each once.
 fn types(text: &mut String, mut queue: VecDeque<Kind>) {
     let mut seen = BTreeSet::new();
     while let Some(kind) = queue.pop_front() {
@@ -129,7 +128,7 @@ fn write_enum(text: &mut String, found: &EnumDescriptor) {
     text.push_str("}\n");
 }
 
-/// The type of a field as a `.proto` file writes it.
+/// Returns the type of a field as in a `.proto` file.
 pub(super) fn type_name(field: &FieldDescriptor) -> String {
     match field.kind() {
         Kind::Message(entry) if entry.is_map_entry() => format!(
@@ -161,7 +160,7 @@ fn kind_name(kind: &Kind) -> String {
     }
 }
 
-/// A field by the name it has in JSON or in its `.proto` file.
+/// Finds a field by its name in JSON or in its `.proto` file.
 pub(super) fn field_named(message: &MessageDescriptor, key: &str) -> Option<FieldDescriptor> {
     message
         .get_field_by_json_name(key)

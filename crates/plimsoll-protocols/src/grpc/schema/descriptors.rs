@@ -1,10 +1,10 @@
-//! File descriptors that someone else made — a server, a compiler's output — to a pool of
-//! them: each is looked through before the library sees it, put in the library's terms where
-//! it is of an edition, and added after what it imports.
+//! Builds a descriptor pool from file descriptors of other origins: a server, or a compiler's output. Each
+//! file is checked before the library sees it, translated to proto3 if it is of an edition, and added after
+//! its imports.
 //!
-//! The library takes descriptors for a compiler's work and panics at some that no compiler
-//! makes. Nothing read here may do that, so what it could stumble over is refused, and what
-//! bears on no message is left out: options but for three, defaults, positions.
+//! The library expects descriptors from a compiler, and panics on some that no compiler makes. Input must not
+//! cause that, so whatever might is rejected, and whatever does not affect messages is removed: positions,
+//! defaults, and all options but three.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,35 +18,37 @@ use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessa
 
 use super::editions::{Apart, check_edition, is_map_entry, qualified, translate};
 
-/// A `FileDescriptorProto` with all that counts in it.
+/// A `FileDescriptorProto` with everything that affects messages.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct Descriptor {
     file: FileDescriptorProto,
-    /// The file with its features, where it is of an edition.
+    /// The file with its features, if it is of an edition.
     declared: Option<DynamicMessage>,
 }
 
-/// A `FileDescriptorSet`, its files still encoded.
+/// A `FileDescriptorSet` whose files are still encoded.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Set {
     #[prost(bytes = "vec", repeated, tag = "1")]
     files: Vec<Vec<u8>>,
 }
 
-/// What came of a number of files.
+/// The result of assembling files.
 #[derive(Clone, Debug)]
 pub(in crate::grpc) struct Assembled {
     pub(in crate::grpc) pool: DescriptorPool,
     pub(super) apart: Apart,
-    /// By the name of a file that is not in the pool: why not.
+    /// Files that are not in the pool, by name, with the reason.
     pub(in crate::grpc) broken: BTreeMap<String, String>,
-    /// Imports that nobody has.
+    /// Imports that are not available anywhere.
     pub(super) missing: BTreeSet<String>,
 }
 
 impl Descriptor {
+    /// Decodes a file.
+    ///
     /// # Errors
-    /// When the bytes are not a `FileDescriptorProto`.
+    /// Returns an error if the bytes are not a `FileDescriptorProto`.
     pub(in crate::grpc) fn decode(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
         let file = FileDescriptorProto::decode(bytes)?;
         let declared = match file.syntax() {
@@ -56,16 +58,16 @@ impl Descriptor {
         Ok(Descriptor { file, declared })
     }
 
-    /// The files of an encoded `FileDescriptorSet`.
+    /// Decodes the files of a `FileDescriptorSet`.
     ///
     /// # Errors
-    /// When it is none.
+    /// Returns an error if the bytes are not one.
     pub(super) fn decode_set(bytes: &[u8]) -> Result<Vec<Descriptor>, DecodeError> {
         let files = Set::decode(bytes)?.files;
         files.iter().map(|file| Descriptor::decode(file)).collect()
     }
 
-    /// A file that the library knows.
+    /// Copies a file that comes with the library.
     fn known(file: &FileDescriptor) -> Descriptor {
         Descriptor {
             file: file.file_descriptor_proto().clone(),
@@ -73,13 +75,13 @@ impl Descriptor {
         }
     }
 
-    /// Its size. Bytes.
+    /// Returns the file's size. Bytes.
     #[cfg(feature = "targets")]
     pub(in crate::grpc) fn size(&self) -> usize {
         self.file.encoded_len()
     }
 
-    /// The file's own name, which imports use.
+    /// Returns the file's name, which imports use.
     pub(in crate::grpc) fn name(&self) -> &str {
         self.file.name()
     }
@@ -88,14 +90,14 @@ impl Descriptor {
         &self.file.dependency
     }
 
-    /// Full names of the services that the file defines.
+    /// Returns the full names of the services that the file defines.
     pub(in crate::grpc) fn services(&self) -> impl Iterator<Item = String> + '_ {
         let package = self.file.package();
         let services = self.file.service.iter();
         services.map(move |service| qualified(package, service.name()))
     }
 
-    /// Full names of the messages, enums and extensions that the file defines outside of messages.
+    /// Returns the full names of the top-level messages, enums and extensions that the file defines.
     #[cfg(feature = "targets")]
     pub(in crate::grpc) fn types(&self) -> impl Iterator<Item = String> + '_ {
         let package = self.file.package();
@@ -107,9 +109,9 @@ impl Descriptor {
     }
 }
 
-/// Puts files together, in any order. One that can't be read is left out, and so is one that
-/// needs it; an import that is not there and not needed is not missed. `absent`: why files are
-/// not among `files`, by their names.
+/// Assembles files, in any order. A file that can't be read is left out, and so is one that needs it; a
+/// missing import that is not needed is ignored. `absent` gives reasons why files are not among `files`, by
+/// name.
 pub(in crate::grpc) fn assemble(
     files: Vec<Descriptor>,
     absent: &BTreeMap<String, String>,
@@ -124,7 +126,7 @@ pub(in crate::grpc) fn assemble(
     let mut by_name: BTreeMap<String, Descriptor> = BTreeMap::new();
     for mut descriptor in files {
         let name = descriptor.name().to_owned();
-        // Those that come with protobuf are the library's own.
+        // Files that come with protobuf are replaced by the library's own.
         if let Some(own) = known.get_file_by_name(&name) {
             descriptor.file = own.file_descriptor_proto().clone();
         }
@@ -164,7 +166,7 @@ pub(in crate::grpc) fn assemble(
     done
 }
 
-/// Adds the imports that come with protobuf, which compilers and servers may leave out.
+/// Adds imports that come with protobuf, which compilers and servers may leave out.
 fn add_known(files: &mut BTreeMap<String, Descriptor>, known: &DescriptorPool) {
     let imports = files.values().flat_map(Descriptor::imports);
     let mut wanted: Vec<String> = imports.cloned().collect();
@@ -180,13 +182,13 @@ fn add_known(files: &mut BTreeMap<String, Descriptor>, known: &DescriptorPool) {
 }
 
 fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), String> {
-    // The long form says what and where; the short one only that it is invalid.
+    // The long form of the error names the problem and its location, the short form neither.
     pool.add_file_descriptor_proto(file)
         .map_err(|e| format!("{e:?}"))
 }
 
-/// Takes the files out that can be put after all they import. What stays is in circles, or
-/// needs what is.
+/// Removes and returns the files that can be ordered after all their imports. What remains is in import
+/// cycles, or depends on such files.
 fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor)> {
     let mut awaited: BTreeMap<String, usize> = BTreeMap::new();
     let mut needed_by: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -222,7 +224,7 @@ fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor
     ordered
 }
 
-/// Takes out the imports that are not in the pool, and returns them.
+/// Removes the imports that are not in the pool, and returns them.
 pub(super) fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPool) -> Vec<String> {
     let mut lost = Vec::new();
     let mut public = Vec::new();
@@ -243,7 +245,7 @@ pub(super) fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPo
     lost
 }
 
-/// Makes a file ready for the library.
+/// Prepares a file for the library.
 fn ready(
     file: &mut FileDescriptorProto,
     declared: Option<DynamicMessage>,
@@ -263,11 +265,11 @@ fn ready(
     }
 }
 
-/// Refuses what the library could stumble over, and leaves out what bears on no message.
-/// `known`: messages that the file must not have in another form.
+/// Rejects what the library might panic on, and removes what does not affect messages. `known` has messages
+/// that the file must not redefine with other fields.
 ///
 /// # Errors
-/// Why the file can't be used.
+/// Returns why the file can't be used.
 pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> Result<(), String> {
     file.options = None;
     let package = file.package().to_owned();
@@ -303,7 +305,7 @@ fn ready_message(
 ) -> Result<(), String> {
     named("message", message.name())?;
     let full = qualified(scope, message.name());
-    // Their JSON is not that of other messages, so the library counts on their fields.
+    // These messages have a JSON format of their own, so the library relies on their fields.
     if let Some(own) = known.get_message_by_name(&full)
         && !own
             .descriptor_proto()
@@ -339,7 +341,7 @@ fn ready_message(
     message.enum_type.iter_mut().try_for_each(ready_enum)
 }
 
-/// What makes two fields the same to who encodes them.
+/// Returns the properties of a field that its encoding depends on.
 fn shape(field: &FieldDescriptorProto) -> (&str, i32, Label, Type, Option<i32>) {
     (
         field.name(),
@@ -391,7 +393,7 @@ fn ready_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
 fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
     named("enum", found.name())?;
     let allow_alias = found.options.take().and_then(|options| {
-        // A source's are not interpreted yet.
+        // The options of a source file are not interpreted yet.
         let mut written = options.uninterpreted_option.into_iter();
         let written =
             written.find(|o| matches!(&o.name[..], [name] if name.name_part == "allow_alias"));

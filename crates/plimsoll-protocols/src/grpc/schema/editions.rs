@@ -1,20 +1,20 @@
-//! Files of protobuf editions (2023 and 2024), put in the terms of proto3.
+//! Translation of files of protobuf editions (2023 and 2024) to proto3.
 //!
-//! An edition's file says with features what proto2 and proto3 say with their syntax. Every
-//! feature that shows on the wire or in JSON has its equal there, which the library knows:
+//! A file of an edition uses features for what proto2 and proto3 define by their syntax. Every feature that
+//! affects the wire format or JSON has an equivalent that the library supports:
 //!
 //! | feature | becomes |
 //! |---|---|
 //! | `field_presence` | `proto3_optional`, and the label of a required field |
 //! | `repeated_field_encoding` | the option `packed` |
 //! | `message_encoding = DELIMITED` | the type of a group |
-//! | `enum_type = CLOSED` | a name in [`Apart`], since the library takes any number |
+//! | `enum_type = CLOSED` | a name in [`Apart`], since the library accepts any number |
 //! | `utf8_validation = NONE` | a name in [`Apart`] |
 //!
-//! Features are looked up as the language has it: what is not set on a field, enum or oneof
-//! comes from what surrounds it, and at last from the edition (protobuf.dev, "Feature
-//! Settings for Editions"). They are read from a `FileDescriptorProto` as a message of the
-//! library's pool, where it is whole: the library's own type of that name has no features.
+//! Features are inherited as the language defines: what is not set on a field, enum or oneof comes from the
+//! enclosing element, and finally from the edition (protobuf.dev, "Feature Settings for Editions"). They are
+//! read from the `FileDescriptorProto` as a dynamic message of the library's pool, because the library's own
+//! type of that name has no features.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -26,20 +26,20 @@ use prost_reflect::prost_types::{
 };
 use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as _, Value};
 
-/// What the library has no words for, by full names.
+/// Properties that the library can't represent, by full names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Apart {
-    /// Enums that have no numbers but their own.
+    /// Closed enums, which accept only the numbers that they define.
     pub(super) closed: BTreeSet<String>,
     /// Strings of editions that need not be UTF-8.
     pub(super) any_bytes: BTreeSet<String>,
 }
 
-/// `google.protobuf.Edition`.
+/// Numbers of `google.protobuf.Edition`.
 const EDITION_2023: i32 = 1000;
 const EDITION_2024: i32 = 1001;
-/// What ends the name of the value that stands at 0 in an enum without one: in proto3 the
-/// first value has to be 0, in a closed enum of an edition it need not.
+/// The suffix of the placeholder value 0 in an enum without one: in proto3 the first value has to be 0, in a
+/// closed enum of an edition it need not.
 const STAND_IN: &str = "__has_no_zero";
 
 /// Numbers of `FeatureSet.FieldPresence`.
@@ -52,13 +52,13 @@ const OPEN_ENUM: i32 = 1;
 const CLOSED_ENUM: i32 = 2;
 const PACKED_ENCODING: i32 = 1;
 const EXPANDED_ENCODING: i32 = 2;
-/// Of `FeatureSet.Utf8Validation`, in which the library's pool has other numbers.
+/// Numbers of `FeatureSet.Utf8Validation`, which differ from those in the library's pool.
 const VERIFY_UTF8: i32 = 2;
 const NO_UTF8_CHECK: i32 = 3;
 const LENGTH_PREFIXED: i32 = 1;
 const DELIMITED_ENCODING: i32 = 2;
 
-/// Features where nothing is left open.
+/// The values of all features of an element.
 #[derive(Clone, Copy, Debug)]
 struct Resolved {
     presence: i32,
@@ -69,7 +69,7 @@ struct Resolved {
 }
 
 impl Resolved {
-    /// Editions 2023 and 2024 differ in none of these.
+    /// The defaults of editions 2023 and 2024, which are the same for these features.
     const EDITION_DEFAULTS: Resolved = Resolved {
         presence: presence::EXPLICIT,
         enums: OPEN_ENUM,
@@ -78,7 +78,7 @@ impl Resolved {
         messages: LENGTH_PREFIXED,
     };
 
-    /// With those that a part of a file sets.
+    /// Returns the features with those that an element of the file sets.
     fn with(self, part: &DynamicMessage) -> Resolved {
         let Some(set) = set(part) else { return self };
         let known = |name: &str, last: i32, inherited: i32| {
@@ -97,8 +97,8 @@ impl Resolved {
     }
 }
 
-/// The features that a part of a file sets, encoded or as a source has them:
-/// `features.NAME = VALUE`, or several in `features = { NAME: VALUE … }`.
+/// Returns the features that an element sets, encoded or as in a source file: `features.NAME = VALUE`, or
+/// several in `features = { NAME: VALUE … }`.
 fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
     let options = part.get_field_by_name("options")?;
     let options = options.as_message()?;
@@ -141,7 +141,7 @@ fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
     }
 }
 
-/// The messages that a list of this name holds.
+/// Returns the messages in the repeated field of this name.
 fn parts<'a>(
     of: &'a DynamicMessage,
     name: &'static str,
@@ -153,10 +153,10 @@ fn parts<'a>(
     list.iter().filter_map(Value::as_message)
 }
 
-/// Whether the edition that a `.proto` file names is known.
+/// Checks that the edition that a `.proto` file names is known.
 ///
 /// # Errors
-/// When it is not.
+/// Returns an error if it is not.
 pub(super) fn check_named(edition: &str) -> Result<(), String> {
     match edition {
         "2023" | "2024" => Ok(()),
@@ -164,10 +164,10 @@ pub(super) fn check_named(edition: &str) -> Result<(), String> {
     }
 }
 
-/// Whether the edition of a compiled file is known.
+/// Checks that the edition of a compiled file is known.
 ///
 /// # Errors
-/// When it is not, or there is none.
+/// Returns an error if it is not, or if there is none.
 pub(super) fn check_edition(declared: &DynamicMessage) -> Result<(), String> {
     let edition = declared.get_field_by_name("edition");
     let edition = edition.and_then(|edition| edition.as_enum_number());
@@ -182,8 +182,7 @@ fn unknown_edition(edition: &str) -> String {
     format!("edition {edition} is not known: those up to 2024 are")
 }
 
-/// Puts a file of an edition in the terms of proto3. `declared`: the file as it came, with its
-/// features.
+/// Translates a file of an edition to proto3. `declared` is the original file with its features.
 pub(super) fn translate(
     file: &mut FileDescriptorProto,
     declared: &DynamicMessage,
@@ -203,7 +202,7 @@ pub(super) fn translate(
     file.syntax = Some("proto3".to_owned());
 }
 
-/// The place of a field.
+/// The kind of element that a field belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// A field of a message.
@@ -279,7 +278,7 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
                 ..FieldOptions::default()
             });
         }
-        // Written whatever they are, as protobuf's own runtimes do.
+        // Keys and values of maps are always written, as by protobuf's own runtimes.
         _ if place == Place::Entry => field.proto3_optional = Some(true),
         _ if place == Place::Message && field.oneof_index.is_none() => match features.presence {
             presence::IMPLICIT => {}
@@ -291,8 +290,8 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
         },
         _ => {}
     }
-    // A type that a source names may turn out to be an enum: the library takes that for one,
-    // whatever is said here.
+    // A type that a source file names may turn out to be an enum; the library then treats it as one in any
+    // case.
     let is_group =
         features.messages == DELIMITED_ENCODING && !matches!(place, Place::Map | Place::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();
@@ -324,13 +323,13 @@ fn translate_enum(
     found.value.insert(0, zero);
 }
 
-/// Whether a value of an enum is none of its own.
+/// Returns true if an enum's value is the placeholder for a missing 0.
 pub(super) fn is_stand_in(value: &EnumValueDescriptor) -> bool {
     let (name, of) = (value.name(), value.parent_enum());
     value.number() == 0 && name.strip_suffix(STAND_IN) == Some(of.name())
 }
 
-/// The full name of what is called `name` in `scope`.
+/// Returns the full name of `name` in `scope`.
 pub(super) fn qualified(scope: &str, name: &str) -> String {
     match scope {
         "" => name.to_owned(),

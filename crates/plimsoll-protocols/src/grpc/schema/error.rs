@@ -1,12 +1,13 @@
-//! Why a schema, a method or a message can't be used, with what would be right.
+//! Errors of schemas, methods and messages, with suggestions.
 
 /// Why a schema, a method or a message can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SchemaError {
-    /// A value in the file of rows does not fit the field that it is for.
+    /// A value in the file of rows does not fit its field.
     #[error("{0}")]
     Row(String),
-    /// All else; of `.proto` files in the compiler's words, which begin with file, line and column.
+    /// Any other problem. Those of `.proto` files are in the compiler's words, which begin with file, line
+    /// and column.
     #[error("{0}")]
     Other(String),
 }
@@ -16,7 +17,7 @@ impl SchemaError {
         SchemaError::Other(what.to_string())
     }
 
-    /// `right`: what belongs there; empty where that is not known.
+    /// Returns the error for a field's value. `right` describes a valid value; empty if that is not known.
     pub(super) fn value(message: &str, path: &str, problem: &str, right: &str) -> SchemaError {
         let (at, instead) = (at(path), instead(right));
         SchemaError::new(format_args!("message of {message}: {at}{problem}{instead}"))

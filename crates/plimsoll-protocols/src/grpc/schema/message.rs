@@ -1,4 +1,4 @@
-//! Messages from JSON to bytes and back, by the proto3 JSON mapping.
+//! Conversion of messages between JSON and bytes, by the proto3 JSON mapping.
 
 use std::collections::BTreeSet;
 
@@ -17,11 +17,11 @@ use super::{Method, Schema, SchemaError, near};
 use crate::grpc::BinaryMessage;
 
 impl Schema {
-    /// Encodes a request of `method` from its JSON form, without the gRPC prefix.
+    /// Encodes a request of `method` from JSON, without the gRPC prefix.
     ///
     /// # Errors
-    /// When the text is not JSON, or does not fit the message: the error names the field
-    /// by its path, and for a name that does not exist the nearest that does.
+    /// Returns an error if the text is not JSON or does not fit the message. It names the field by its path,
+    /// and suggests a similar name for an unknown one.
     pub fn encode(&self, method: &Method, json: &str) -> Result<Vec<u8>, SchemaError> {
         let message = method.descriptor.input();
         let value: Value = serde_json::from_str(json).map_err(|e| {
@@ -46,7 +46,7 @@ impl Schema {
             }
             Err(e) => {
                 let path = track.path();
-                // Problems of an object as a whole are reported by the decoder alone.
+                // Problems of an object as a whole are described by the decoder alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
                 let right = if is_known {
                     right(&message, &path)
@@ -64,10 +64,10 @@ impl Schema {
         }
     }
 
-    /// Whether bytes are a request of `method`.
+    /// Checks that bytes are a request of `method`.
     ///
     /// # Errors
-    /// Where they are not, or a required field is missing.
+    /// Returns an error if they are not, or if a required field is missing.
     pub fn check(&self, method: &Method, given: &BinaryMessage) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
         let bad = |problem: String| {
@@ -82,10 +82,10 @@ impl Schema {
         }
     }
 
-    /// The JSON form of an answer of `method`, defaults written out.
+    /// Returns a response of `method` as JSON, including default values.
     ///
     /// # Errors
-    /// When the bytes are not such a message.
+    /// Returns an error if the bytes are not such a message.
     pub fn decode(&self, method: &Method, bytes: &[u8]) -> Result<String, SchemaError> {
         let message = method.descriptor.output();
         let bad = |problem: String| {
@@ -107,8 +107,8 @@ impl Schema {
 }
 
 impl Schema {
-    /// Looks every object key up, and the numbers of enums that are closed. Other values are
-    /// left to the decoding proper, whose own errors are good.
+    /// Checks all object keys, and the values of closed enums. Other values are left to the decoder, whose
+    /// errors are good.
     pub(super) fn check_names(
         &self,
         top: &MessageDescriptor,
@@ -122,7 +122,7 @@ impl Schema {
     }
 }
 
-/// A look through JSON before it is decoded.
+/// A check of names in JSON before it is decoded.
 struct Check<'a> {
     top: &'a MessageDescriptor,
     closed: &'a BTreeSet<String>,
@@ -135,7 +135,7 @@ impl Check<'_> {
         value: &Value,
         path: &str,
     ) -> Result<(), SchemaError> {
-        // The types that come with protobuf have JSON forms of their own.
+        // The types that come with protobuf have JSON formats of their own.
         if message.full_name().starts_with("google.protobuf.") {
             return Ok(());
         }
@@ -143,7 +143,7 @@ impl Check<'_> {
             return Ok(());
         };
         for (key, value) in entries {
-            // An extension's name, in brackets.
+            // A key in brackets is an extension's name.
             if key.starts_with('[') {
                 continue;
             }
@@ -192,7 +192,7 @@ impl Check<'_> {
                         .and_then(|number| i32::try_from(number).ok())
                         .and_then(|number| found.get_value(number)),
                     Value::String(name) => found.get_value_by_name(name),
-                    // The decoding refuses it.
+                    // The decoder rejects it.
                     _ => return Ok(()),
                 };
                 if named.is_some_and(|value| !is_stand_in(&value)) {
@@ -208,7 +208,7 @@ impl Check<'_> {
     }
 }
 
-/// The first field that has to be there and is not, with its path.
+/// Returns the first required field that is missing, with its path.
 fn missing(message: &DynamicMessage, path: &str) -> Option<(FieldDescriptor, String)> {
     for field in message.descriptor().fields() {
         let path = match path {

@@ -1,4 +1,4 @@
-//! What would have been right, for a JSON value that does not fit its message.
+//! Descriptions of valid values, for errors about a JSON value that does not fit its message.
 
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_path_to_error::{Path, Segment};
@@ -6,11 +6,10 @@ use serde_path_to_error::{Path, Segment};
 use super::describe::{field_named, type_name};
 use super::editions::is_stand_in;
 
-/// More fields or values than these are not listed.
+/// The limit of fields or values that are listed.
 const MAX_LISTED_NAMES: usize = 12;
 
-/// What belongs at `path` of a message, in words, after what was wrong; empty where that is
-/// not known.
+/// Describes a valid value at `path` of a message; empty if that is not known.
 pub(super) fn right(top: &MessageDescriptor, path: &Path) -> String {
     let mut place = Place::One(Kind::Message(top.clone()));
     for segment in path.iter() {
@@ -29,7 +28,7 @@ pub(super) fn right(top: &MessageDescriptor, path: &Path) -> String {
     }
 }
 
-/// The place that a path leads to.
+/// The element that a path leads to.
 enum Place {
     Field(FieldDescriptor),
     /// A message, an item of a list or a value of a map.
@@ -59,7 +58,7 @@ fn named(kind: &Kind, key: &str) -> Option<Place> {
     field_named(kind.as_message()?, key).map(Place::Field)
 }
 
-/// What belongs where one value of this kind is.
+/// Describes a valid value of this kind.
 pub(super) fn one(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => match message.full_name() {
@@ -83,7 +82,7 @@ pub(super) fn one(kind: &Kind) -> String {
     }
 }
 
-/// The fields of a message with their types.
+/// Lists the fields of a message with their types.
 pub(super) fn fields(message: &MessageDescriptor) -> String {
     if message.fields().len() == 0 {
         return "no field".to_owned();

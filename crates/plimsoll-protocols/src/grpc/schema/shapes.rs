@@ -1,4 +1,4 @@
-//! How a method's answer is laid out, for those who look whether bytes are one.
+//! The layout of a method's response, for its validation.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{Method, Schema};
 use crate::grpc::{Part, Shape, Shapes};
 
 impl Schema {
-    /// What an answer of `method` has to be.
+    /// Returns the layout that responses of `method` must have.
     pub fn answer(&self, method: &Method) -> Shapes {
         let top = method.descriptor.output();
         let mut places = BTreeMap::from([(top.full_name().to_owned(), 0)]);
@@ -29,7 +29,7 @@ impl Schema {
         places: &mut BTreeMap<String, usize>,
         messages: &mut Vec<MessageDescriptor>,
     ) -> Shape {
-        // Strings of proto2 are what was put in.
+        // Strings of proto2 are not checked for UTF-8.
         let is_verified = message.parent_file().syntax() != Syntax::Proto2;
         let mut parts = Vec::new();
         for field in message.fields() {

@@ -1,8 +1,8 @@
-//! Sources: `.proto` files to descriptors, those of editions included.
+//! Compilation of `.proto` files to descriptors, including those of editions.
 //!
-//! The compiler knows proto2 and proto3. The source of an edition differs from proto3's in a
-//! few statements only: those are written over, each with as many characters, so that errors
-//! keep their line and column; what the edition means is then put in by [`super::editions`].
+//! The compiler supports proto2 and proto3. Source files of editions differ from proto3 in a few statements
+//! only. Those are overwritten, each with the same number of characters, so that errors keep their line and
+//! column; [`super::editions`] then adds the meaning of the edition's features.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use protox::file::{
 use super::descriptors::check;
 use super::editions::{Apart, check_named, translate};
 
-/// Finds sources in a folder.
+/// A resolver of imports in a folder.
 struct Folder {
     path: PathBuf,
     known: IncludeFileResolver,
@@ -32,11 +32,11 @@ struct Folder {
     opened: Rc<RefCell<Opened>>,
 }
 
-/// Files that were opened, by where they are on the disk; their names are those of their first import.
+/// The opened files by their paths on disk, each with the name of its first import.
 type Opened = BTreeMap<PathBuf, String>;
 
-/// Finds sources in `folders`, in that order, then among those that come with protobuf.
-/// What editions have that the library has not is added to `apart`.
+/// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf.
+/// Properties of editions that the library can't represent are added to `apart`.
 pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> ChainFileResolver {
     let mut chain = ChainFileResolver::new();
     let opened = Rc::default();
@@ -52,11 +52,12 @@ pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> Chain
     chain
 }
 
-/// How deep braces and brackets may nest. The compiler takes stack for each, and descriptors of more than 100
-/// can't be read again ([protobuf's limit](https://protobuf.dev/programming-guides/proto-limits/)).
+/// The maximum nesting depth of braces and brackets. The compiler recurses for each, and descriptors nested
+/// deeper than 100 can't be decoded again ([protobuf's
+/// limit](https://protobuf.dev/programming-guides/proto-limits/)).
 const MAX_NESTED: usize = 100;
 
-/// A problem of a file, before its compiler reads it.
+/// A problem of a file that is found before it is compiled.
 #[derive(thiserror::Error)]
 #[error("{name}:{line}:{column}: {problem}")]
 struct Refused {
@@ -67,7 +68,7 @@ struct Refused {
 }
 
 impl fmt::Debug for Refused {
-    /// As the compiler's own errors have it: the long form is the one that is shown.
+    /// Prints the same as `Display`: errors of the compiler are shown in their long form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
@@ -95,7 +96,7 @@ impl FileResolver for Folder {
         }
         let text = match input::file_to_string(&path) {
             Ok(text) => text,
-            // The library opens it itself, and would wait for who writes to it.
+            // The library would open the file itself, and would block on a pipe without a writer.
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 return Err(refused(e.to_string()));
             }
@@ -112,7 +113,7 @@ impl FileResolver for Folder {
         }
         let Some(source) = Source::of_an_edition(&text, &tokens) else {
             let length = fs::metadata(&path).map_or(0, |found| found.len());
-            // Without its byte-order mark, over which the library stumbles.
+            // A byte-order mark was removed, which the library does not accept.
             return if length == text.len() as u64 {
                 self.known.open_file(name)
             } else {
@@ -123,7 +124,7 @@ impl FileResolver for Folder {
         let mut file: FileDescriptorProto = File::from_source(name, &source.text)?.into();
         let declared = DynamicMessage::decode(file.descriptor(), &file.encode_to_vec()[..]);
         let declared = declared.map_err(|e| refused(e.to_string()))?;
-        // What comes with protobuf may come from here, too.
+        // Files that come with protobuf may also be read from this folder.
         check(&mut file, &DescriptorPool::new()).map_err(refused)?;
         translate(&mut file, &declared, &mut self.apart.borrow_mut());
         Ok(file.into())
@@ -131,8 +132,8 @@ impl FileResolver for Folder {
 }
 
 impl Folder {
-    /// The name by which the file at `path` was opened before, where that is not `name`: import paths that overlap
-    /// have two names for a file, and its messages must not be defined twice.
+    /// Returns the name by which the file at `path` was opened before, if it is not `name`. With overlapping
+    /// import paths a file has two names, and its messages must not be defined twice.
     fn first_name(&self, path: &Path, name: &str) -> Option<String> {
         let place = path.canonicalize().ok()?;
         let mut opened = self.opened.borrow_mut();
@@ -141,7 +142,7 @@ impl Folder {
     }
 }
 
-/// A file called `name` that has all that `file` defines.
+/// Returns a file called `name` that publicly imports `file`.
 fn alias(name: &str, file: String) -> File {
     let alias = FileDescriptorProto {
         name: Some(name.to_owned()),
@@ -153,7 +154,7 @@ fn alias(name: &str, file: String) -> File {
     alias.into()
 }
 
-/// A source in words that proto3 has.
+/// A source file of an edition, rewritten to proto3's syntax.
 struct Source {
     edition: String,
     text: String,
@@ -169,7 +170,7 @@ enum Token<'a> {
 }
 
 impl Source {
-    /// `None`: it begins with no edition.
+    /// Rewrites a source file; returns `None` if it does not begin with an edition.
     fn of_an_edition(text: &str, tokens: &[(Token<'_>, Range<usize>)]) -> Option<Source> {
         let [
             (Token::Word("edition"), keyword),
@@ -191,29 +192,29 @@ impl Source {
             let after: Vec<Token<'_>> = rest[i + 1..].iter().take(2).map(|(t, _)| *t).collect();
             let begins = matches!(before, Token::Sign(';' | '{' | '}'));
             match (*token, &after[..]) {
-                // Who may see a type does not show on the wire.
+                // Visibility does not affect the wire format.
                 (
                     Token::Word("export" | "local"),
                     [Token::Word("message" | "enum"), Token::Word(_)],
                 ) if begins => {
                     source.write(range, "");
                 }
-                // Imports for options, of which none bears on encoding.
+                // Option imports do not affect encoding.
                 (Token::Word("import"), [Token::Word("option"), Token::Text(_)]) if begins => {
                     source.blank_statement(range.start, &rest[i..]);
                 }
-                // Reserved names without quotes.
+                // Reserved names without quotes are not valid in proto3.
                 (Token::Word("reserved"), [Token::Word(name), Token::Sign(',' | ';')])
                     if begins && !name.starts_with(|c: char| c.is_ascii_digit()) =>
                 {
                     source.blank_statement(range.start, &rest[i..]);
                 }
-                // Defaults of fields, which proto3 does not have and which are never sent.
+                // Defaults of fields are not valid in proto3, and are never sent.
                 (Token::Word("default"), [Token::Sign('='), _])
                     if matches!(before, Token::Sign('[' | ',')) =>
                 {
                     source.write(range, "dropped");
-                    // Of other options only numbers may be negative, and `-inf` is a name.
+                    // The replaced option must not be negative: only numbers may be, and `-inf` is a name.
                     if let Some((Token::Sign('-'), sign)) = rest.get(i + 2) {
                         source.write(sign, "");
                     }
@@ -222,12 +223,12 @@ impl Source {
             }
             before = *token;
         }
-        // At last, for it moves what comes after it.
+        // This comes last because it moves what follows.
         source.text.replace_range(value.clone(), "\"proto3\"");
         Some(source)
     }
 
-    /// Writes `words` over a place that is no shorter.
+    /// Overwrites a range with `words`, padded with blanks. The range must not be shorter.
     fn write(&mut self, at: &Range<usize>, words: &str) {
         let blank: String = self.text[at.start + words.len()..at.end]
             .bytes()
@@ -237,7 +238,7 @@ impl Source {
             .replace_range(at.clone(), &format!("{words}{blank}"));
     }
 
-    /// Takes a statement out, up to its semicolon.
+    /// Blanks a statement, up to its semicolon.
     fn blank_statement(&mut self, start: usize, rest: &[(Token<'_>, Range<usize>)]) {
         let end = rest.iter().find(|(token, _)| *token == Token::Sign(';'));
         if let Some((_, end)) = end {
@@ -246,7 +247,7 @@ impl Source {
     }
 }
 
-/// Returns the offset at which something is nested deeper than [`MAX_NESTED`].
+/// Returns the offset at which the nesting exceeds [`MAX_NESTED`].
 fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
     let mut depth = 0_usize;
     for (token, range) in tokens {
@@ -262,8 +263,8 @@ fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
     None
 }
 
-/// The words and signs of a source, without its comments. Where they are broken, they end as the compiler has them end,
-/// which goes on reading.
+/// Splits a source file into tokens, without its comments. Malformed tokens end where the compiler, which
+/// continues after them, ends them.
 fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
@@ -289,7 +290,7 @@ fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
                     };
                 }
                 at = (at + 1).min(bytes.len());
-                // An escape at the end of a broken source may end within a character.
+                // An escape at the end of a malformed file may end within a character.
                 if let Some(quoted) = text.get(start..at) {
                     found.push((Token::Text(quoted), start..at));
                 }
@@ -310,8 +311,8 @@ fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
     found
 }
 
-/// The bytes of the comment in `/*` and `*/` that `source` begins with. A comment within it belongs to it; of one that
-/// does not end, the last end within it is the end.
+/// Returns the length of the block comment at the beginning of `source`. Nested comments belong to it; an
+/// unterminated one ends at the last `*/` within it.
 fn length_of_comment(source: &[u8]) -> usize {
     let (mut depth, mut at, mut last) = (0, 0, source.len());
     while at < source.len() {

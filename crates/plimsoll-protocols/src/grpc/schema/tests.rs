@@ -1,4 +1,4 @@
-//! Long because each mistake in a schema or a message has its own words.
+//! Long because each mistake in a schema or a message has an error text of its own.
 
 mod sources;
 
@@ -9,7 +9,7 @@ use prost_reflect::prost::Message as _;
 
 use super::*;
 
-/// A folder of protos.
+/// A temporary folder of `.proto` files.
 struct Protos(tempfile::TempDir);
 
 impl Protos {
@@ -303,7 +303,7 @@ fn type_mismatch_error_names_expected_type() {
         let error = encode_error(&schema, json);
         assert!(error.contains(right), "{json}: {error}");
     }
-    // Each field is right by itself.
+    // Each field is valid by itself, but only one of a oneof may be set.
     let error = encode_error(&schema, r#"{"cash": {}, "card_number": "1"}"#);
     assert!(!error.contains("write"), "{error}");
 }
@@ -374,7 +374,7 @@ fn imports_resolve_from_import_paths() {
     let includes = [protos.path("lib")];
     let schema = Schema::from_protos(&[protos.path("api/shop.proto")], &includes).unwrap();
     assert!(schema.method("shop.v1.Shop/Buy").is_ok());
-    // A file may also be named as imports name it.
+    // A file may also be named relative to an import path.
     let includes = [protos.path("api"), protos.path("lib")];
     let schema = Schema::from_protos(&[PathBuf::from("shop.proto")], &includes).unwrap();
     assert!(schema.method("shop.v1.Shop/Buy").is_ok());
@@ -397,7 +397,7 @@ fn descriptor_set_encodes_like_its_protos() {
     for (content, said) in [
         (&b"no descriptor at all"[..], "shop.binpb"),
         (&b""[..], "no file descriptors"),
-        // Without the files it imports.
+        // The set lacks the files that it imports.
         (
             &Compiler::new([protos.0.path()])
                 .unwrap()
@@ -433,7 +433,7 @@ fn methods_and_messages_can_be_described() {
     ] {
         assert!(text.contains(part), "{part} in {text}");
     }
-    // A message that holds itself is described once.
+    // A recursive message is described once.
     assert_eq!(text.matches("message shop.v1.Item {").count(), 1);
     assert_eq!(schema.describe("shop.v1.Shop").unwrap(), schema.list());
     assert!(
@@ -458,7 +458,7 @@ impl Dice {
     }
 }
 
-/// Whatever can be asked of a schema that someone else made.
+/// Calls every function of a schema of unknown origin.
 fn exercise(schema: &Schema) {
     schema.list();
     for name in schema.pool.all_messages() {
@@ -581,7 +581,7 @@ service S { rpc Call(All) returns (stream All); }
             None => {}
         }
     }
-    // They get as far as to be taken apart.
+    // The mutations reach the code after decoding.
     assert!(whole > 50 && broken > 200, "{whole} {broken}");
 }
 

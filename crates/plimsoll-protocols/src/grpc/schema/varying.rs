@@ -1,8 +1,8 @@
-//! Messages with fields that vary: from JSON with templates to what patches each call's
+//! Messages with varying fields: converts JSON with templates to patched messages, which render each call's
 //! values into the encoded message.
 //!
-//! What does not vary is encoded by the library, field by field; only what holds a
-//! template is laid out here, in the order of field numbers, as the library has it.
+//! The library encodes constant fields one by one. Only elements that contain a template are encoded here, in
+//! the order of field numbers, as the library does.
 
 mod filling;
 mod known;
@@ -31,21 +31,20 @@ use tree::{Tree, join, plant};
 /// The requests of a call.
 #[derive(Clone, Debug)]
 pub struct Requests {
-    /// Encoded; where they vary, as the first call has them.
+    /// The encoded messages; if they vary: those of the first call.
     pub messages: Vec<Vec<u8>>,
-    /// Empty: they are the same for every call.
+    /// The renderers of varying messages; empty: every call sends the same.
     pub varying: Vec<Arc<dyn Render>>,
 }
 
 impl Schema {
-    /// Encodes the requests of a call: one, or each of a list of them. A list is JSON's, or
-    /// several values behind each other (JSON lines). Where a stream is sent it is the list's;
-    /// else calls have them in turn. Strings may hold fields of a
-    /// [`plimsoll_model::template::Template`].
+    /// Encodes the requests of a call: one message, or each of a list. A list is a JSON array, or several
+    /// values one after another (JSON lines). A client stream sends the whole list; other calls take its
+    /// messages in turn. Strings may contain fields of a [`plimsoll_model::template::Template`].
     ///
     /// # Errors
-    /// As [`Schema::encode`]; and where a field can't vary as it is asked to, or a row does
-    /// not fit.
+    /// Returns the errors of [`Schema::encode`], and an error if a field can't vary as requested, or if a row
+    /// does not fit.
     pub fn encode_all(
         &self,
         method: &Method,
@@ -95,11 +94,11 @@ impl Schema {
         Ok(requests)
     }
 
-    /// Takes messages that are encoded already, as they are: a stream's, else calls have them in
-    /// turn.
+    /// Returns requests of already encoded messages. A client stream sends all of them; other calls take them
+    /// in turn.
     ///
     /// # Errors
-    /// Where one is no request of `method`, or lacks a field that is required.
+    /// Returns an error if a message is not a request of `method`, or lacks a required field.
     pub fn take_all(
         &self,
         method: &Method,
@@ -121,7 +120,7 @@ impl Schema {
         Ok(Requests { messages, varying })
     }
 
-    /// A message as the `first` call has it, and what makes every call's own.
+    /// Encodes one message: returns that of the first call, and the renderer for every call.
     fn encode_one(
         &self,
         method: &Method,
@@ -137,14 +136,14 @@ impl Schema {
         }
         let message = Varied::parse(self, method, json, slots, rows)?;
         let sample = message.filled(&first.moment(0, 0, 0));
-        // Names first, then what templates stand for, then values.
+        // Names are checked first, then what templates stand for, then values.
         self.check_names(&message.message, &sample)?;
         let patched = message.patched()?;
         Ok((self.encode(method, &sample.to_string())?, patched))
     }
 }
 
-/// The messages of a list, or of JSON lines; `None`: it is neither.
+/// Returns the messages of a list or of JSON lines; `None`: the text is neither.
 fn listed(method: &Method, json: &str) -> Option<Vec<String>> {
     let name = method.request();
     let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
@@ -159,7 +158,7 @@ fn listed(method: &Method, json: &str) -> Option<Vec<String>> {
     }
 }
 
-/// Messages that calls have in turn.
+/// A list of messages that calls take in turn.
 #[derive(Debug)]
 struct InTurn(Vec<Arc<dyn Render>>);
 
@@ -194,7 +193,7 @@ impl<'a> Varied<'a> {
     ) -> Result<Varied<'a>, SchemaError> {
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
-            // The encoder proper reports its problem.
+            // The plain encoder reports the problem.
             schema.encode(method, json)?;
             return Err(wrong(&message, "", "not valid JSON"));
         };
@@ -211,7 +210,7 @@ impl<'a> Varied<'a> {
         })
     }
 
-    /// The JSON as `moment` has it.
+    /// Returns the JSON with the values of `moment`.
     fn filled(&self, moment: &Moment<'_>) -> Value {
         Filling { moment }.message(&self.message, &self.tree)
     }
@@ -235,7 +234,7 @@ impl<'a> Varied<'a> {
         }
     }
 
-    /// A message's fields in the order of their numbers.
+    /// Returns a message's nodes in the order of field numbers.
     fn nodes(
         &self,
         message: &MessageDescriptor,
@@ -358,7 +357,7 @@ impl<'a> Varied<'a> {
         Ok(elements)
     }
 
-    /// A field's one value, or one of its list.
+    /// Returns the nodes of a field's value, or of one list element.
     fn value(
         &self,
         field: &FieldDescriptor,
@@ -397,7 +396,7 @@ impl<'a> Varied<'a> {
         }
     }
 
-    /// A field that is a column's value, encoded for each row by `encode`.
+    /// Returns the node of a field that is a column's value; `encode` encodes it for each row.
     fn each_row(
         &self,
         column: &Column,
@@ -424,7 +423,7 @@ impl<'a> Varied<'a> {
         })
     }
 
-    /// The bytes of a message that has one field.
+    /// Encodes a message that has one field.
     fn one_field(
         &self,
         message: &MessageDescriptor,
@@ -458,7 +457,7 @@ fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError 
     SchemaError::value(message.full_name(), path, problem, "")
 }
 
-/// A field's bytes behind its tag and its length.
+/// Returns a field's bytes without its tag and length.
 fn unframed(mut bytes: &[u8]) -> Vec<u8> {
     let _tag = decode_varint(&mut bytes);
     let _length = decode_varint(&mut bytes);

@@ -1,8 +1,8 @@
-//! `grpc.examples.echo.Echo`: a call of each kind, with metadata at both ends.
+//! The reference server `echo`: `grpc.examples.echo.Echo`, with a call of each kind and metadata at both
+//! ends.
 //!
-//! Every answer's headers hold `location` and `timestamp` (the moment the call was
-//! read), its trailers `timestamp` (the moment the call ended), in the layout of Go's
-//! `StampNano`, as gRPC's own metadata example has them.
+//! The headers of every response contain `location` and `timestamp` (when the call was read), its trailers
+//! `timestamp` (when the call ended), in the format of Go's `StampNano`, as in gRPC's own metadata example.
 
 use std::convert::Infallible;
 use std::future::{Future, Ready, ready};
@@ -34,7 +34,7 @@ use crate::serving::delay::Alarms;
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 use crate::serving::{ServeError, http2};
 
-/// How long before a paced answer is due the server polls the clock instead of sleeping.
+/// How long before a paced response is due the server polls the clock instead of sleeping.
 const LEAD: Duration = Duration::from_micros(50);
 
 /// grpc.examples.echo.Echo: a call of each kind, timestamps in headers and trailers.
@@ -48,7 +48,7 @@ pub struct EchoOptions {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub messages: u32,
 
-    // Each is due so long after the one before it was, however late that one left.
+    // Each is due this long after the due time of the one before, however late that one was sent.
     /// Time between two of them.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub pace: Period,
@@ -101,8 +101,8 @@ struct Counts {
     sent: AtomicU64,
 }
 
-/// The service. On the wire a unary call is a stream of one message, and only streams
-/// may have trailers of their own, so every kind is served as one.
+/// The service. On the wire a unary call is a stream of one message, and only streams may have trailers of
+/// their own, so every kind of call is served as a stream.
 #[derive(Clone)]
 struct Echo {
     options: Arc<EchoOptions>,
@@ -191,12 +191,12 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Reading,
-    /// Everything was read; what is left is answered.
+    /// All requests were read; the remaining responses are sent.
     Answering,
     Ended,
 }
 
-/// One call's answers.
+/// The responses of one call.
 struct Answers {
     kind: MethodKind,
     requests: Streaming<EchoRequest>,
@@ -204,12 +204,12 @@ struct Answers {
     repeats: u32,
     pace: Duration,
     alarms: Arc<Alarms>,
-    /// When the last answer was due.
+    /// When the last response was due.
     due: Option<Instant>,
     pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// What the client sent last.
+    /// The text that the client sent last.
     text: Option<String>,
-    /// Answers to it that are left.
+    /// The number of remaining responses to it.
     left: u32,
     stage: Stage,
 }
@@ -240,7 +240,7 @@ impl Answers {
         }
     }
 
-    /// The end of what the client sends.
+    /// Handles the end of the client's messages.
     fn half_closed(&mut self) -> Option<Status> {
         self.stage = Stage::Answering;
         match (self.kind, &self.text) {
@@ -294,7 +294,7 @@ impl Stream for Answers {
     }
 }
 
-/// `Nov 21 07:00:00.000000000`.
+/// Returns the time as `Nov 21 07:00:00.000000000`.
 fn timestamp() -> String {
     Timestamp::now().strftime("%b %e %H:%M:%S.%9f").to_string()
 }
@@ -305,8 +305,8 @@ fn stamp(metadata: &mut MetadataMap) {
     }
 }
 
-/// A stream's end: status OK with a trailer. (The status of a streamed answer is where
-/// tonic takes trailers from.)
+/// Returns the end of a stream: status OK with a trailer. (tonic takes the trailers from the status of a
+/// streamed response.)
 fn last_word() -> Status {
     let mut trailers = MetadataMap::new();
     stamp(&mut trailers);

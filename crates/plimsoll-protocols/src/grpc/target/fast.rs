@@ -1,7 +1,7 @@
-//! A server that answers every call with the same bytes, as fast as it can: for
-//! benchmarks of clients, where the server must not be the limit.
+//! The reference server `fast`, which answers every call with the same bytes as fast as possible: for
+//! benchmarks of clients, where the server must not be the bottleneck.
 //!
-//! All requests that one read brings are answered with one write (over TLS: one run of records).
+//! All requests of one read are answered with one write (over TLS: one sequence of records).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::serving::ServeError;
 use crate::serving::event_loop::{self, Service};
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 
-/// Bytes of answers made before those there are have been written, one answer more or less.
+/// The limit of unsent response bytes, exceeded by at most one response.
 const MAX_OUT: usize = 1 << 20;
-/// Length of gRPC's prefix, in bytes.
+/// The length of gRPC's message prefix. Bytes.
 const PREFIX: u64 = 5;
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.
@@ -36,7 +36,7 @@ pub struct FastOptions {
     #[arg(long, value_name = "SIZE")]
     pub answer_size: Option<Size>,
 
-    // On a virtual machine waking is dear; a measurement of clients is of less else.
+    // Waking an idle virtual CPU is expensive; busy-polling keeps that out of measurements of clients.
     /// How long an idle worker looks for more calls before it sleeps. A client that sends to
     /// a sleeping server pays for waking it; a busy one takes a core.
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -110,7 +110,7 @@ impl Service for Answering {
         bytes: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
-        // None is held, as the connection answers all itself.
+        // No request is held, because the connection answers all of them itself.
         let received = connection.receive(bytes, out, &mut Vec::new());
         received.map_err(|e| e.to_string())
     }

@@ -1,10 +1,10 @@
-//! `serve known`: a server whose delay of each request is known, to check measurements with.
+//! The reference server `known`, whose delay of each request is known, to check measurements with.
 //!
-//! Delays are drawn from a law ([`plimsoll_model::law`]) with a seed that is sealed in an envelope
-//! ([`crate::serving::envelope`]) before the first request and opened at the end. A delay counts from the kernel's receive time stamp of the request, and
-//! between which moments its answer was written is recorded, so what a client that is never late would have seen can be
-//! told from what this server was late by itself. Each thread is one event loop, whose waits are exact to some
-//! microseconds.
+//! Delays are drawn from a law ([`plimsoll_model::law`]) with a seed that is committed to in an envelope file
+//! ([`crate::serving::envelope`]) before the first request and revealed at the end. A delay counts from the
+//! kernel's receive timestamp of the request, and the interval in which its response was written is recorded,
+//! so that the times that an ideal client would have measured can be separated from this server's own
+//! lateness. Each thread runs one event loop, whose waits are exact to some microseconds.
 
 mod connection;
 
@@ -30,7 +30,7 @@ use crate::serving::envelope::{Log, ServedRequest, Writer};
 use crate::serving::event_loop::{self, Afterwards, Arrived, Held, Service};
 use crate::serving::reference::{Counted, Place, Reference, Serving};
 
-/// Polling longer than this before every answer is a mistake.
+/// The limit of `--spin`: polling longer before every response is a mistake.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, sealed beforehand, to check what clients measure.
@@ -113,7 +113,7 @@ impl Reference for KnownOptions {
         let workers = place.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(bound, workers, service, place.stopped).await;
-            // No worker is left, so the last requests are on their way to the file.
+            // No worker is left, so all requests were passed to the writer.
             let written = tokio::task::spawn_blocking(|| writer.end()).await;
             let connections = served?;
             written
@@ -131,7 +131,7 @@ impl Reference for KnownOptions {
 #[derive(Debug, Default)]
 struct Counters {
     answered: AtomicU64,
-    /// Requests whose clients went away, or that were not due before the end.
+    /// Requests whose clients disconnected, or that were not due before the end.
     unanswered: AtomicU64,
 }
 

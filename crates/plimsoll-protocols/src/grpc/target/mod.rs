@@ -1,7 +1,7 @@
-//! The gRPC reference servers: what a run is tried against, with known behaviour.
+//! The gRPC reference servers, with known behaviour, for trying out and testing runs.
 //!
-//! Each is bound ([`crate::serving::Listen::bind`]) and then served until a future
-//! completes; it returns what it counted.
+//! Each is bound ([`crate::serving::Listen::bind`]) and then served until a future completes; it returns its
+//! counters.
 
 pub mod echo;
 pub mod fast;
@@ -11,7 +11,7 @@ mod packing;
 mod reflecting;
 pub mod score;
 
-/// Messages and service traits made from `proto/`.
+/// Messages and service traits generated from `proto/`.
 #[allow(
     clippy::all,
     clippy::allow_attributes_without_reason,
@@ -32,7 +32,7 @@ pub mod generated {
     pub mod orders {
         tonic::include_proto!("orders");
     }
-    /// All of them, for reflection.
+    /// The descriptors of all services, for reflection.
     pub(super) const DESCRIPTORS: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/services.binpb"));
 }

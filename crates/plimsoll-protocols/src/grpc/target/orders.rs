@@ -1,8 +1,9 @@
-//! `orders.OrderService/Submit`: a pool of workers takes orders from a bounded queue.
+//! The reference server `orders`: `orders.OrderService/Submit`, in which a pool of workers takes orders from
+//! a bounded queue.
 //!
-//! The pool is a fair semaphore: a permit is a worker, and waiting for one is a place in
-//! the queue, first come first served. At most [`OrdersOptions::pool`] orders are in
-//! progress at any moment; an order whose client went away frees its place.
+//! The pool is a fair semaphore: a permit is a worker, and waiting for one is a place in the FIFO queue. At
+//! most [`OrdersOptions::pool`] orders are in progress at any moment; an order whose client disconnected
+//! frees its place.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,7 @@ use crate::serving::{ServeError, http2};
 #[command(before_help = "Example: ten workers, 1 ms for an order\n  \
     plimsoll serve orders --listen 127.0.0.1:50052 --pool 10 --processing 1ms")]
 pub struct OrdersOptions {
-    // While a stall lasts, workers keep their orders.
+    // During a stall, workers keep their orders.
     /// When and how calls are answered.
     #[command(flatten)]
     pub answers: Answers,
@@ -78,7 +79,7 @@ impl Reference for OrdersOptions {
                 read(&orders.processed),
                 read(&orders.refused),
             );
-            // Cancelled by the client, or cut off, before they were done.
+            // Orders that the client cancelled, or that ended with their connection.
             let abandoned = received.saturating_sub(processed + refused);
             Ok(Counted {
                 connections,
@@ -99,18 +100,18 @@ struct Orders {
     answering: Answering,
     workers: Semaphore,
     queue: u64,
-    /// Orders read, whatever became of them.
+    /// All orders received.
     received: AtomicU64,
     /// Orders answered.
     processed: AtomicU64,
-    /// Because the queue was full.
+    /// Orders refused because the queue was full.
     refused: AtomicU64,
     waiting: Gauge,
     in_progress: Gauge,
 }
 
 impl Orders {
-    /// A worker, at once or after a wait in the queue.
+    /// Returns a worker, at once or after waiting in the queue.
     async fn worker(&self) -> Result<SemaphorePermit<'_>, Status> {
         match self.workers.try_acquire() {
             Ok(worker) => return Ok(worker),
@@ -144,7 +145,7 @@ impl OrderService for Orders {
     }
 }
 
-/// How many are inside, and how many there were at most.
+/// A gauge with its current and its maximum value.
 #[derive(Default)]
 struct Gauge {
     now: AtomicU64,
@@ -152,7 +153,7 @@ struct Gauge {
 }
 
 impl Gauge {
-    /// One more, unless `limit` are inside already. Leaves when dropped.
+    /// Increments the gauge until the guard is dropped; returns `None` if `limit` is reached.
     fn enter(&self, limit: u64) -> Option<Inside<'_>> {
         let before = self.now.fetch_add(1, Ordering::Relaxed);
         let inside = Inside(self);

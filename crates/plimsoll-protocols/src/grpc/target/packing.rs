@@ -1,10 +1,10 @@
-//! Answers are packed as their requests were: a client that packs nothing costs the
-//! server nothing for it.
+//! Compression of responses: a response is compressed if its request was, so that clients without compression
+//! do not cost the server any.
 
 use tonic::Response;
 use tonic::metadata::MetadataMap;
 
-/// How a request's messages may be packed.
+/// Whether a request announces compressed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Packing {
     Plain,
@@ -19,7 +19,7 @@ impl Packing {
         }
     }
 
-    /// The answer to such a request.
+    /// Returns the response to such a request.
     pub(super) fn answer<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
         if self == Packing::Plain {

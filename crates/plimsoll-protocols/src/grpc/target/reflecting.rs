@@ -1,6 +1,6 @@
-//! Server reflection (grpc.reflection.v1) beside a reference server's own service.
+//! Server reflection (grpc.reflection.v1) in addition to a reference server's own service.
 //!
-//! What it costs a call of that service is a look at the beginning of its path.
+//! It costs a call of that service one comparison of the path's beginning.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -16,7 +16,7 @@ use crate::serving::ServeError;
 
 type Answer = BoxFuture<Response<Body>, Infallible>;
 
-/// `service`, which is called `name` (package and all), with server reflection.
+/// Adds server reflection to `service`; `name` is its full name.
 ///
 /// # Errors
 /// Never in practice: what the services are is part of this program.
@@ -63,7 +63,7 @@ where
     type Error = Infallible;
     type Future = Answer;
 
-    /// Both are always ready, as [`crate::serving::http2`] takes for granted.
+    /// Returns ready: both services always are, which [`crate::serving::http2`] relies on.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }

@@ -1,5 +1,5 @@
-//! `score.ScoreService/GetScore`: checks a vector, waits its artificial delay, answers
-//! with a random score.
+//! The reference server `score`: `score.ScoreService/GetScore` checks a vector, waits for its delay, and
+//! answers with a random score.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,7 +63,7 @@ impl Reference for ScoreOptions {
         Ok(Box::pin(async move {
             let connections = http2::serve(place.bound, service, place.stopped).await?;
             let (scored, invalid) = (read(&score.scored), read(&score.invalid));
-            // Cancelled by the client, or cut off, before the answer was due.
+            // Calls that the client cancelled, or that ended with their connection.
             let abandoned = read(&score.received).saturating_sub(scored + invalid);
             Ok(Counted {
                 connections,
@@ -77,10 +77,10 @@ impl Reference for ScoreOptions {
     }
 }
 
-/// Longer than this nothing else is answered meanwhile: a mistake.
+/// The limit of `--busy`: a longer computation blocks all other responses of the thread.
 const LONGEST_BUSY: Duration = Duration::from_secs(1);
 
-/// Computes for so long.
+/// Spins for this long, as a computation would.
 fn work(busy: Duration) {
     if busy.is_zero() {
         return;
@@ -95,9 +95,9 @@ struct Score {
     busy: Duration,
     answering: Answering,
     received: AtomicU64,
-    /// Answered with a score.
+    /// Calls answered with a score.
     scored: AtomicU64,
-    /// Refused as INVALID_ARGUMENT.
+    /// Calls rejected as INVALID_ARGUMENT.
     invalid: AtomicU64,
 }
 

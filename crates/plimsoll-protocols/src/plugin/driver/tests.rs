@@ -18,7 +18,7 @@ fn codec() -> Codec {
     Codec::built_in::<x_example::XExample>().unwrap()
 }
 
-/// A call with this request.
+/// Returns a call with this request.
 fn call(frame: &[u8]) -> PluginCall {
     PluginCall {
         codec: PathBuf::new(),
@@ -49,7 +49,7 @@ fn made(what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// Kinds and ids of what was sent.
+/// Returns the kinds and ids of the sent frames.
 fn sent(mut out: &[u8]) -> Vec<(Kind, u64)> {
     let mut frames = Vec::new();
     while !out.is_empty() {
@@ -78,7 +78,7 @@ fn receive(driver: &mut PluginDriver, wire: &[u8]) -> (Vec<u8>, Vec<Event>) {
     (out, events)
 }
 
-/// Outcomes by call.
+/// Returns the ended calls with their outcomes.
 fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
     events
         .iter()
@@ -217,7 +217,7 @@ fn invalid_requests_are_rejected_with_reason() {
     assert!(error.contains("0 calls in flight"), "{error}");
 }
 
-/// One byte is a request; it is written as often as the counter says.
+/// A plugin whose frames are one byte, and which fails to write requests once the counter is 0.
 struct Fading;
 
 static WRITES_LEFT: AtomicU32 = AtomicU32::new(0);
@@ -264,7 +264,7 @@ fn plugin_failure_fails_its_calls() {
     WRITES_LEFT.store(2, Ordering::Relaxed);
     let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
     driver.open(START, &mut Vec::new());
-    // No heartbeats where the protocol has none.
+    // No heartbeats are sent if the protocol has none.
     assert_eq!(driver.deadline(), None);
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 0, START, &mut out);

@@ -8,7 +8,7 @@ fn shapes(schema: &Schema) -> Shapes {
     schema.answer(&method)
 }
 
-/// A field of a message, encoded: of a length, and a number.
+/// Encodes a length-delimited field with this number.
 fn text(number: u8, bytes: &[u8]) -> Vec<u8> {
     let (key, length) = (u16::from(number) << 3 | 2, bytes.len());
     assert!(length < 0x80);
@@ -26,8 +26,8 @@ fn varint(value: u16) -> Vec<u8> {
     }
 }
 
-/// Protobuf's number for `NONE` is not that of the library's pool. The answer of a server that puts
-/// other bytes in such a string is good.
+/// Protobuf's number for `NONE` differs from that of the library's pool. A response with other bytes in such
+/// a string is valid.
 #[test]
 fn utf8_validation_feature_is_honoured() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn deeply_nested_messages_are_rejected() {
             }
         }
     }
-    // What is broken, or no proto3, is read on.
+    // Malformed files, and those that are not proto3, are passed on to the compiler.
     for broken in [
         "syntax = \"proto3\"; option a = \"",
         "syntax = \"proto3\"; option a = '\\",
@@ -104,7 +104,7 @@ fn deeply_nested_messages_are_rejected() {
         let refused = refused.to_string();
         assert!(refused.contains("nested more than"), "{broken}: {refused}");
     }
-    // Values of options are read as deep as they are.
+    // Nested values of options count towards the depth.
     let option = "syntax = \"proto3\"; option (a) = {";
     let refused = read(option, "a {", "", 20_000).unwrap_err().to_string();
     assert!(

@@ -1,8 +1,9 @@
-//! Where descriptors come from: several import paths, sets that lack files, files beside what a server says.
+//! Origins of descriptors: several import paths, sets that lack files, and files that supplement a server's
+//! reflection.
 
 use super::*;
 
-/// A file on the disk has one definition of a type, whatever names its imports have.
+/// A file on disk defines a type once, whatever names its imports have.
 #[test]
 fn overlapping_import_paths_define_types_once() {
     let protos = Protos::new(&[
@@ -49,7 +50,7 @@ fn byte_order_mark_is_skipped() {
     }
 }
 
-/// A descriptor set with some files of a schema.
+/// Writes a descriptor set with some files of a schema.
 fn set_of(schema: &Schema, names: &[&str]) -> tempfile::NamedTempFile {
     let mut set = Vec::new();
     for name in names {

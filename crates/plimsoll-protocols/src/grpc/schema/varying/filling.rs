@@ -1,5 +1,5 @@
-//! The JSON of a message as one call has it: what the patched bytes must be equal to, and
-//! what is looked through for mistakes.
+//! The JSON of a message with one call's values: the patched bytes must equal its encoding, and it is checked
+//! for mistakes.
 
 use plimsoll_model::template::{Moment, Source, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::known::{free, held, is_now};
 use super::{Tree, field_named};
 
-/// Puts values where templates are.
+/// Replaces templates with their values.
 pub(super) struct Filling<'a> {
     pub(super) moment: &'a Moment<'a>,
 }
@@ -47,7 +47,7 @@ impl Filling<'_> {
         String::from_utf8_lossy(&text).into_owned()
     }
 
-    /// An object's keys, with what belongs to each.
+    /// Returns an object's keys and values.
     fn entries<'t>(&self, tree: &'t Tree) -> Vec<(String, &'t Tree)> {
         match tree {
             Tree::Object(entries) => entries
@@ -62,7 +62,7 @@ impl Filling<'_> {
         }
     }
 
-    /// JSON that may be anything.
+    /// Returns JSON of any type, for messages such as `google.protobuf.Value`.
     fn open(&self, tree: &Tree) -> Value {
         match tree {
             Tree::Constant(value) => value.clone(),
@@ -85,7 +85,7 @@ impl Filling<'_> {
         })
     }
 
-    /// `None`: an unknown field, which is reported later.
+    /// Returns the JSON of a field; `None` stands for an unknown field, which is reported later.
     fn field(&self, field: Option<&FieldDescriptor>, tree: &Tree) -> Value {
         match tree {
             Tree::Constant(value) => value.clone(),
@@ -137,7 +137,7 @@ impl Filling<'_> {
     }
 }
 
-/// An object whose values are made of `entries`.
+/// Builds an object, with values that `value` computes from the entries.
 fn object(entries: Vec<(String, &Tree)>, mut value: impl FnMut(&str, &Tree) -> Value) -> Value {
     let entries = entries.into_iter().map(|(key, tree)| {
         let value = value(&key, tree);
@@ -146,12 +146,12 @@ fn object(entries: Vec<(String, &Tree)>, mut value: impl FnMut(&str, &Tree) -> V
     Value::Object(entries.collect())
 }
 
-/// Whether a message's JSON may be anything.
+/// Returns true if a message's JSON may be of any type.
 fn is_open(message: &MessageDescriptor) -> bool {
     message.full_name() == "google.protobuf.Value"
 }
 
-/// A row as the JSON of a message: its strings as the fields take them.
+/// Converts a row to the JSON of a message: its strings become the types of the fields.
 pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
     match free(text) {
         Value::Object(entries) if !message.full_name().starts_with("google.protobuf.") => {
@@ -168,8 +168,7 @@ pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
     }
 }
 
-/// A text as the JSON that a field of this kind takes. Numbers may be strings there
-/// (proto3 JSON mapping).
+/// Converts a text to the JSON for a field. Numbers may be strings there (proto3 JSON mapping).
 pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
     let parsed = || serde_json::from_str(text).ok();
     let plain = || Value::String(text.to_owned());

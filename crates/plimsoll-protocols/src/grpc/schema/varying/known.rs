@@ -1,5 +1,5 @@
-//! What varies in the messages that come with protobuf, whose JSON is not that of their
-//! fields (Protocol Buffers, "ProtoJSON Format").
+//! Varying fields in the messages that come with protobuf, whose JSON differs from that of their fields
+//! (Protocol Buffers, "ProtoJSON Format").
 
 use plimsoll_model::template::{Part, Random, Source, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -10,22 +10,22 @@ use super::{Tree, Varied};
 use crate::grpc::patch::{Node, Presence, Tag};
 use crate::grpc::schema::error::SchemaError;
 
-/// What a `google.protobuf.Duration` may be at most. Seconds, either way.
+/// The maximum of a `google.protobuf.Duration`, positive or negative. Seconds.
 const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
-/// Whether a tree is the time in a `google.protobuf.Timestamp`.
+/// Returns true if a tree is a template of the current time in a `google.protobuf.Timestamp`.
 pub(super) fn is_now(message: &MessageDescriptor, tree: &Tree) -> bool {
     message.full_name() == "google.protobuf.Timestamp"
         && matches!(tree, Tree::Template(template)
             if template.alone().is_some_and(|only| matches!(only.source, Source::Now(_))))
 }
 
-/// A column's value as JSON: what it says if that is JSON, else a string.
+/// Converts a column's value to JSON: parsed if it is JSON, else a string.
 pub(super) fn free(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
-/// The message that a `google.protobuf.Any` holds, and the URL of its type.
+/// Returns the type of the message in a `google.protobuf.Any`, and its type URL.
 pub(super) fn held<'t>(
     any: &MessageDescriptor,
     entries: &'t [(String, Tree)],
@@ -39,7 +39,7 @@ pub(super) fn held<'t>(
 }
 
 impl Varied<'_> {
-    /// What a message holds.
+    /// Returns the nodes of a message's content.
     pub(super) fn content(
         &self,
         message: &MessageDescriptor,
@@ -80,7 +80,7 @@ impl Varied<'_> {
         }
     }
 
-    /// A wrapper of one value.
+    /// Returns the nodes of a wrapper, such as `google.protobuf.Int32Value`.
     fn boxed(
         &self,
         message: &MessageDescriptor,
@@ -96,7 +96,7 @@ impl Varied<'_> {
         self.value(&value, tree, (tag, Presence::Implicit), path)
     }
 
-    /// `"{{random 0.1 2.5}}s"`
+    /// Returns the nodes of a duration such as `"{{random 0.1 2.5}}s"`.
     fn span(&self, template: &Template, path: &str) -> Result<Vec<Node>, SchemaError> {
         let [Part::Field(field), Part::Text(unit)] = template.parts() else {
             return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
@@ -114,7 +114,7 @@ impl Varied<'_> {
         Ok(vec![Node::Span { field }])
     }
 
-    /// A `ListValue`.
+    /// Returns the nodes of a `ListValue`.
     fn open_list(
         &self,
         list: &MessageDescriptor,
@@ -131,7 +131,7 @@ impl Varied<'_> {
         Ok(items?.concat())
     }
 
-    /// A `Value`: in which of its fields a JSON value is.
+    /// Returns the nodes of a `Value`, whose field depends on the type of the JSON value.
     fn open_value(
         &self,
         value: &MessageDescriptor,
@@ -155,7 +155,7 @@ impl Varied<'_> {
         self.field(&self.field_of(value, name, path)?, tree, path)
     }
 
-    /// A field of a message whose JSON is not that of its fields, as its encoding is.
+    /// Returns a field of a message with a JSON format of its own; its encoding is by fields.
     fn field_of(
         &self,
         message: &MessageDescriptor,
@@ -166,7 +166,7 @@ impl Varied<'_> {
         field.ok_or_else(|| self.refused(path, &format!("no {name} in a {}", message.full_name())))
     }
 
-    /// An `Any`: the name of a type, and a message of it.
+    /// Returns the nodes of an `Any`: the type URL and the message.
     fn any(
         &self,
         any: &MessageDescriptor,
@@ -195,7 +195,7 @@ impl Varied<'_> {
     }
 }
 
-/// A string field that does not vary.
+/// Returns the node of a constant string field.
 fn bytes(tag: Tag, text: &str) -> Node {
     let mut field = tag.bytes().to_vec();
     crate::grpc::patch::write_varint(text.len() as u64, &mut field);

@@ -1,4 +1,4 @@
-//! Fields that hold one value: which templates fit them, and how they are encoded.
+//! Fields with one scalar value: which templates fit them, and how they are encoded.
 
 use plimsoll_model::template::{Field, Random, Source, Unit};
 use prost_reflect::{FieldDescriptor, Kind};
@@ -15,7 +15,7 @@ pub(super) mod wire {
     pub(crate) const I32: u32 = 5;
 }
 
-/// A field that holds one value which is no text and no message.
+/// Returns the node of a field with one value that is neither a string nor a message.
 pub(super) fn scalar(
     kind: &Kind,
     only: &Field,

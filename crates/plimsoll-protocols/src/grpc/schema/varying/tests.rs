@@ -1,4 +1,4 @@
-//! Long because what varies is held against an encoder of its own, which makes messages of every kind.
+//! Long because the results are compared with an independent encoder, which generates messages of every kind.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use protox::file::{File, FileResolver};
 use super::*;
 use crate::grpc::schema::editions::Apart;
 
-/// One proto, by its text.
+/// A resolver of one `.proto` file, given as text.
 struct One(String);
 
 impl FileResolver for One {
@@ -44,7 +44,7 @@ fn rows() -> Rows {
     .unwrap()
 }
 
-/// Choices, all from one number.
+/// A generator of choices from one seed.
 struct Dice(u64);
 
 impl Dice {
@@ -75,7 +75,7 @@ const SCALARS: [&str; 17] = [
 ];
 
 impl Shape {
-    /// A message type of its own; its name, and JSON of it.
+    /// Generates a message type; returns its name, and a message as JSON.
     fn message(&mut self, depth: u32) -> (String, String) {
         self.messages += 1;
         let name = format!("M{}", self.messages);
@@ -89,7 +89,7 @@ impl Shape {
             let (kind, label, value) = self.field(depth);
             let _ = writeln!(fields, "  {label}{kind} f{i} = {number};");
             if let Some(value) = value {
-                // The order in the text is not that of the numbers.
+                // The order of fields in the text differs from that of their numbers.
                 let at = self.dice.below(json.len() as u64 + 1) as usize;
                 json.insert(at, format!("\"f{i}\": {value}"));
             }
@@ -98,7 +98,7 @@ impl Shape {
         (name, format!("{{{}}}", json.join(", ")))
     }
 
-    /// Type, label and JSON; a map is all type.
+    /// Generates a field: its type, label and JSON. A map has no label.
     fn field(&mut self, depth: u32) -> (String, &'static str, Option<String>) {
         let nested = depth < 3 && self.dice.below(3) == 0;
         let (kind, sample) = if nested {
@@ -137,7 +137,7 @@ impl Shape {
         (proto_name(&kind), label, Some(json))
     }
 
-    /// JSON of a scalar, constant or a template, bare or in quotes.
+    /// Generates the JSON of a scalar: a constant or a template, bare or in quotes.
     fn value(&mut self, kind: &str) -> String {
         if self.dice.below(3) == 0 {
             return constant(kind, self.dice.below(4)).to_owned();
@@ -223,9 +223,9 @@ fn constant(kind: &str, choice: u64) -> &'static str {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Random schemas, random positions: patched bytes are those of encoding afresh.
+    /// For random schemas and positions, patched bytes equal those of encoding the whole message.
     #[test]
-    fn patched_is_encoded_afresh(seed in any::<u64>(), number in 0u64..100_000) {
+    fn patched_message_equals_full_encoding(seed in any::<u64>(), number in 0u64..100_000) {
         let mut shape = Shape {
             dice: Dice(seed),
             source: "syntax = \"proto3\";\nimport \"google/protobuf/timestamp.proto\";\n\
@@ -260,7 +260,7 @@ proptest! {
             prop_assert_eq!(&patched[6..], &afresh[..], "{}\n{}\n{}", source, json, filled);
             prop_assert!(afresh.len() <= render.most());
         }
-        // The same in a list of messages for a stream, whose slots go on counting.
+        // The same holds for a list of messages of a stream, over which slots are numbered consecutively.
         let up = schema.method("S/Up").unwrap();
         let two = schema.encode_all(&up, &format!("[{json}, {json}]"), Some(&rows)).unwrap();
         prop_assert_eq!((two.messages.len(), two.varying.len()), (2, 2));
@@ -318,10 +318,10 @@ fn wrappers_and_lists_vary_and_counters_wrap() {
     assert_eq!(value["list"], serde_json::json!([1, 0, 300]));
     assert_eq!(value["map"]["x"], 5);
     assert_eq!(value["inside"]["text"], "deep");
-    // Counters begin again where their type ends.
+    // Counters wrap around at their type's maximum.
     let value = rendered(r#"{"small": {{seq}}, "count": {{seq}}}"#, (1 << 32) + 5);
     assert_eq!((&value["small"], &value["count"]), (&5.into(), &5.into()));
-    // A length that outgrows its usual width.
+    // The length exceeds its usual number of bytes.
     let value = rendered(
         &format!(
             r#"{{"inside": {{"inside": {{"text": "{}{{{{seq}}}}"}}}}}}"#,
@@ -410,7 +410,7 @@ fn escaped_braces_are_literal_text() {
     assert_eq!(requests.messages[0], b"\x0a\x07{{seq}}");
 }
 
-/// Rows of every kind of JSON.
+/// Returns rows with every kind of JSON value.
 fn open_rows() -> Rows {
     let rows = [
         r#"{"text": "a", "small": "7", "free": "7", "flag": "1", "inside": {"flag": true}}"#,
@@ -451,7 +451,7 @@ fn varying_well_known_types_encode_correctly() {
         r#"{"inside": {{row}}}"#,
     ] {
         let rows = match json.contains("row}}") || json.contains("row }}") {
-            // As a message takes them.
+            // These rows are objects, as a message needs them.
             true => {
                 let text: Vec<String> = open_rows()
                     .whole()
@@ -481,7 +481,7 @@ fn varying_well_known_types_encode_correctly() {
             let afresh = afresh.unwrap_or_else(|e| panic!("{json}: {e}: {filled}"));
             let mut patched = Vec::new();
             requests.varying[0].render(&moment, &mut patched);
-            // Maps have no order, so what was meant is compared, and the size.
+            // Maps have no order, so the decoded messages and the sizes are compared.
             let decode = |bytes: &[u8]| schema.decode(&method, bytes).unwrap();
             let sorted = |text: String| serde_json::from_str::<Value>(&text).unwrap();
             assert_eq!(
@@ -527,7 +527,7 @@ fn calls_cycle_through_message_list() {
         assert_eq!(bytes(3), [16, 1]);
         assert_eq!(bytes(4), [10, 1, b'4', 16, 2]);
     }
-    // One is the same for every call.
+    // A list of one message is the same for every call.
     let one = schema
         .encode_all(&method, r#"[{"small": 1}]"#, None)
         .unwrap();

@@ -1,21 +1,21 @@
-//! JSON whose strings may be templates.
+//! JSON whose strings and keys may contain templates, parsed once when a plan is resolved.
 
 use plimsoll_model::template::{Column, Rows, Source, Template, has_fields};
 use serde_json::Value;
 
-/// JSON whose strings were looked through for templates.
+/// JSON whose strings are parsed as templates.
 #[derive(Clone, Debug)]
 pub(super) enum Tree {
     Constant(Value),
     Template(Template),
     Object(Vec<(String, Tree)>),
-    /// An object of which a key varies.
+    /// An object with a key that varies.
     Keyed(Vec<(Template, Tree)>),
     List(Vec<Tree>),
 }
 
 impl Tree {
-    /// The column that is all there is.
+    /// Returns the column, if the value is a single column.
     pub(super) fn column(&self) -> Option<&Column> {
         match self {
             Tree::Template(template) => match &template.alone()?.source {
@@ -27,7 +27,7 @@ impl Tree {
     }
 }
 
-/// Looks the strings of a JSON value through for templates. Errors have the path.
+/// Parses the templates in the strings of a JSON value. Errors contain the path.
 pub(super) fn plant(
     value: Value,
     slots: &mut u32,

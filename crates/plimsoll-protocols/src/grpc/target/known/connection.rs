@@ -1,4 +1,5 @@
-//! One connection of the known server: which HTTP it speaks, requests in, answers out when they are due.
+//! A connection of the known server: detects the version of HTTP, reads requests, and sends responses when
+//! they are due.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,13 +10,13 @@ use plimsoll_wire::http2::{ErrorCode, PREFACE};
 use crate::grpc::canned::{Canned, CannedConnection};
 use crate::serving::event_loop::{Afterwards, Arrived, Held};
 
-/// The largest head of a request over HTTP/1.1. Bytes.
+/// The limit of a request's header over HTTP/1.1. Bytes.
 const MAX_HEAD: usize = 32 * 1024;
-/// The largest body of a request over HTTP/1.1, which is read and forgotten. Bytes.
+/// The limit of a request's body over HTTP/1.1; bodies are discarded. Bytes.
 const MAX_BODY: u64 = 1 << 30;
-/// Requests of a connection of HTTP/1.1 that are not answered yet, at most.
+/// The limit of unanswered requests on a connection of HTTP/1.1.
 const MAX_PIPELINED: usize = 1000;
-/// What is answered over HTTP/1.1.
+/// The response's body over HTTP/1.1.
 const BODY: &[u8] = b"known\n";
 
 /// A request that is not answered yet.
@@ -23,49 +24,49 @@ const BODY: &[u8] = b"known\n";
 pub(super) struct Pending {
     pub(super) number: u64,
     pub(super) arrived: Arrived,
-    /// When its answer leaves by the law.
+    /// When its response is due by the law.
     pub(super) due: Time,
 }
 
-/// How a request is answered.
+/// How a pending request is answered.
 #[derive(Clone, Copy, Debug)]
 enum Reply {
     Http1 {
         has_body: bool,
         closes: bool,
     },
-    /// The stream's number.
+    /// The stream's id.
     Http2(u32),
 }
 
 pub(super) struct KnownConnection {
-    /// When what is received next reached this host.
+    /// When the bytes of the next read reached this host.
     pub(super) arrived: Arrived,
-    /// Answers that the event loop does not know of yet.
+    /// Held responses that were not yet passed to the event loop.
     pub(super) fresh: VecDeque<Held>,
-    /// The request whose answer is being written.
+    /// The request whose response is being written.
     pub(super) leaving: Option<Pending>,
     pending: BTreeMap<u64, (Pending, Reply)>,
-    /// When the last answer leaves: over HTTP/1.1, none leaves before the one in front of it.
+    /// When the last response is due: over HTTP/1.1 responses are sent in order.
     last_due: Time,
     version: Version,
 }
 
 enum Version {
-    /// What has come is the beginning of HTTP/2's preface.
+    /// The received bytes are the beginning of HTTP/2's preface, or nothing.
     Unknown(Vec<u8>),
     Http1(Http1),
     Http2(Box<CannedConnection>),
 }
 
-/// Requests of HTTP/1.1 as they come in.
+/// The parser of HTTP/1.1 requests.
 struct Http1 {
-    /// A head that came in part.
+    /// A partly received header.
     input: Vec<u8>,
     body: Body,
-    /// The request whose body is read.
+    /// The request whose body is being read.
     reply: Option<Reply>,
-    /// The client sends no further request.
+    /// Whether the client has announced that it sends no further request.
     is_over: bool,
 }
 
@@ -84,10 +85,10 @@ impl KnownConnection {
         }
     }
 
-    /// Takes bytes from the client; `take` numbers each request that is whole, and draws its delay.
+    /// Handles bytes from the client; `take` numbers each complete request and draws its delay.
     ///
     /// # Errors
-    /// What the client did wrong.
+    /// Returns what the client did wrong.
     pub(super) fn receive(
         &mut self,
         canned: &Canned,
@@ -100,7 +101,7 @@ impl KnownConnection {
         let last = replies.len().saturating_sub(1);
         for (place, reply) in replies.into_iter().enumerate() {
             let mut arrived = self.arrived;
-            // The kernel's stamp is that of the last bytes.
+            // The kernel's timestamp belongs to the last bytes.
             if place == last {
                 arrived.earliest = arrived.last;
             }
@@ -156,7 +157,7 @@ impl KnownConnection {
         }
     }
 
-    /// Makes the answer to a request that is due. One that can't be answered is returned.
+    /// Writes the response to a request that is due. Returns the request if it can't be answered.
     pub(super) fn release(
         &mut self,
         number: u64,
@@ -177,7 +178,7 @@ impl KnownConnection {
             (Reply::Http2(stream), Version::Http2(connection)) => {
                 let before = connection.answered();
                 connection.complete(stream, out);
-                // Its client may have reset it, or given no window for it.
+                // The client may have reset the stream, or its window may be too small.
                 connection.answered() > before
             }
             (Reply::Http2(_), _) => false,
@@ -191,14 +192,14 @@ impl KnownConnection {
         }
     }
 
-    /// The server stops.
+    /// Ends the connection gracefully, because the server stops.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
         if let Version::Http2(connection) = &mut self.version {
             connection.goaway(ErrorCode::NO_ERROR, out);
         }
     }
 
-    /// Returns the requests that are not answered, and those whose answers were not written.
+    /// Returns the unanswered requests, including one whose response was not completely written.
     pub(super) fn unanswered(&self) -> impl Iterator<Item = &Pending> {
         let pending = self.pending.values().map(|(pending, _)| pending);
         self.leaving.iter().chain(pending)
