@@ -84,9 +84,9 @@ pub enum Part {
 /// The direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// To the client.
+    /// Carries messages to the client.
     Down,
-    /// From the client.
+    /// Carries messages from the client.
     Up,
 }
 

@@ -5,8 +5,8 @@
 //! reply bytes as a queue: a client that sends without reading is no longer read, and is closed if
 //! that persists.
 //!
-//! The file is long because all four events change the same state: the bytes to be written and the
-//! client's position.
+//! Long because all four events change the same state: the bytes to be written and the client's
+//! position.
 
 mod log;
 
@@ -60,7 +60,7 @@ pub(super) async fn admit(
         resume,
     } = admission::check(gateway, request)?;
     let losses = gateway.bus.losses();
-    // From here on the mailbox collects published frames.
+    // The mailbox collects published frames from here on.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
     let away = |e: BusError| Answer::refusal(503, "bus", &e.to_string());
     let listening = (gateway.bus).listen(session, Way::Down, Arc::clone(&mailbox) as _);
