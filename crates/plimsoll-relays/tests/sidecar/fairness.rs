@@ -1,4 +1,4 @@
-//! Clients that take more than their share.
+//! Clients that use more than their share.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -14,7 +14,7 @@ fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
 }
 
-/// A service that takes `streams` calls at a time, and answers those that are whole.
+/// A service that accepts `streams` concurrent calls and answers complete ones.
 fn service(streams: u32) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -56,7 +56,7 @@ fn streams_over_limit_are_refused() {
             code: refused
         }
     );
-    // The two go on.
+    // The two accepted calls continue.
     for stream in [1, 3] {
         client.data(stream, b"x", true);
         assert_eq!(client.next().field("grpc-status"), Some("0"));
@@ -83,7 +83,7 @@ fn headers_only_calls_starve_nobody() {
         }
         assert_eq!(modest.next().field("grpc-status"), Some("0"), "{stream}");
     }
-    // They were held back, not lost.
+    // The calls were delayed, not lost.
     for stream in (1..600).step_by(2) {
         greedy.data(stream, b"x", true);
     }
@@ -110,7 +110,7 @@ fn headers_only_call_times_out() {
             .contains("request_timeout")
     );
     assert!(matches!(client.next(), Came::Reset { stream: 1, .. }));
-    // One that has begun to say something may take its time.
+    // A call that has sent data may take longer.
     client.data(3, b"x", true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
     relay.stop();

@@ -1,4 +1,4 @@
-//! A bare HTTP/2 endpoint of a test: it sends frames, and returns those that come.
+//! A minimal HTTP/2 endpoint for tests: sends frames and returns those that it receives.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_wire::hpack::{Decoder, Encoder};
 use plimsoll_wire::http2::{Frame, PREFACE, flags, kind, split, write};
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     Headers {
@@ -30,12 +30,12 @@ pub(crate) enum Came {
     },
     Ping,
     PingAck,
-    /// The connection is over.
+    /// The connection is closed.
     End,
 }
 
 impl Came {
-    /// The value of a field.
+    /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let Came::Headers { fields, .. } = self else {
             return None;
@@ -61,7 +61,7 @@ pub(crate) struct Http2Peer {
 }
 
 impl Http2Peer {
-    /// Greets with `settings`.
+    /// Sends the preface with `settings`.
     pub(crate) fn new(mut stream: TcpStream, client: bool, settings: &[(u16, u32)]) -> Http2Peer {
         stream
             .set_read_timeout(Some(Duration::from_secs(120)))
@@ -92,12 +92,12 @@ impl Http2Peer {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// Ends the connection, whatever has come.
+    /// Closes the connection, whatever is unread.
     pub(crate) fn leave(&self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }
 
-    /// As [`Http2Peer::say`], where the other end may have closed the connection.
+    /// Like [`Http2Peer::say`], but the peer may have closed the connection.
     pub(crate) fn try_say(&mut self, frames: &[u8]) {
         let _ = self.stream.write_all(frames);
     }
@@ -107,7 +107,7 @@ impl Http2Peer {
         self.say(|out| write::header_block(out, stream, &block, write::End(end)));
     }
 
-    /// A gRPC call's beginning.
+    /// Sends the header fields of a gRPC call.
     pub(crate) fn call(&mut self, stream: u32, more: &[(&str, &str)], end: bool) {
         let mut fields = vec![
             (":method", "POST"),
@@ -124,7 +124,7 @@ impl Http2Peer {
         self.say(|out| write::data(out, stream, data, write::End(end)));
     }
 
-    /// The next frame that is about a call, or a PING, which is answered.
+    /// Returns the next frame of a call, or PING, which is answered.
     pub(crate) fn next(&mut self) -> Came {
         loop {
             let mut input = &self.bytes[..];

@@ -1,4 +1,4 @@
-//! Files that are read again while calls are under way.
+//! Configs that are reloaded while calls are in flight.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,7 +30,7 @@ fn at(relay: &Sidecar, route: &str) -> SocketAddr {
     found.unwrap().1.tcp().unwrap()
 }
 
-/// The request that an upstream was given, on the next connection that it takes.
+/// Returns the request that an upstream received on the next connection that it accepts.
 fn held(listener: &TcpListener) -> (Client, u32) {
     let mut held = Client {
         stream: listener.accept().unwrap().0,
@@ -84,14 +84,14 @@ fn route_changes_drop_no_calls() {
         page.contains("_requests_total{route=\"kept\"} 2\n"),
         "{page}"
     );
-    // It is answered all the same, and only then sent away.
+    // The call is answered all the same, and only then is the client disconnected.
     answer(&mut service, id);
     assert_eq!(client.answer().1, 7);
     assert!(!matches!(
         std::io::Read::read(&mut client.stream, &mut [0; 8]),
         Ok(1..)
     ));
-    // The same name again is another route.
+    // A route of the same name that is added again is a new route.
     reload(&relay, &format!("{admin}{kept}{comes}{goes}")).unwrap();
     let mut again = Client::connect(at(&relay, "goes"));
     again.send(request(Form::V1, 8, b"\x01x"));
@@ -112,7 +112,8 @@ fn changed_route_keeps_its_clients() {
     let after = one("r", "bolt", ANY, echo_server(), "connections = 3");
     reload(&relay, &after).unwrap();
     assert_eq!(at(&relay, "r"), outside);
-    // New calls on the same connection go to the new upstream, soon; the other is not forgotten.
+    // New calls on the same connection soon go to the new upstream; the old one still gets its
+    // answers through.
     eventually("calls go to the new upstream", || {
         let mut client = Client::connect(outside);
         client
@@ -128,7 +129,7 @@ fn changed_route_keeps_its_clients() {
     assert_eq!(call(&mut client, 3), 0);
     answer(&mut service, id);
     assert_eq!(client.answer().1, 1);
-    // Another address: who is connected stays.
+    // The listening address changes: connected clients stay connected.
     let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
     let moved = one("r", "bolt", &free.to_string(), echo_server(), "");
     reload(&relay, &moved).unwrap();
@@ -218,7 +219,7 @@ fn reload_reopens_access_log() {
     let (relay, outside) = sidecar(&text);
     let mut client = Client::connect(outside);
     assert_eq!(call(&mut client, 1), 0);
-    // As logrotate does it.
+    // Renames the file as logrotate does.
     fs::rename(&log, &old).unwrap();
     reload(&relay, &text).unwrap();
     let lines = |path| fs::read_to_string(path).unwrap_or_default().lines().count();

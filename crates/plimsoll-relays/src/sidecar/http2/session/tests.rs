@@ -72,7 +72,7 @@ fn greeted() -> (Session, Session) {
 }
 
 #[test]
-fn a_call_there_and_back() {
+fn call_passes_both_ways() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     assert_eq!(client.begin(7, &request(), End(false), &mut up), 1);
