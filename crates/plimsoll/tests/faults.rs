@@ -207,7 +207,7 @@ fn number_after(text: &str, words: &str) -> u64 {
 }
 
 #[test]
-fn a_server_lives_on() {
+fn server_survives_connection_panic() {
     let place = Place::new();
     for (name, fault) in [
         ("score", "connection:2"),
@@ -289,7 +289,7 @@ fn multiprocess_server_reports_panics_at_exit() {
 }
 
 #[test]
-fn a_sidecar_lives_on() {
+fn sidecar_survives_worker_panic() {
     let place = Place::new();
     let service = place.serve(&["orders"]);
     let toml = format!(
@@ -388,7 +388,7 @@ fn delays_work_when_timerfd_fails() {
 }
 
 #[test]
-fn a_gateway_lives_on() {
+fn gateway_survives_connection_panic() {
     let place = Place::new();
     let arguments = ["relay", "gateway", "--echo", "--listen", "127.0.0.1:0"];
     let server = serve(&place, "gateway:1", &arguments);

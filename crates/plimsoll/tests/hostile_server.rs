@@ -338,7 +338,7 @@ fn every_behaviour_ends_with_its_error_code() {
 
 /// The page has a row for each, between its two marks; `SNAPSHOTS=overwrite` writes them.
 #[test]
-fn the_page_lists_every_behaviour() {
+fn page_lists_every_behaviour() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hostile.md");
     let text = fs::read_to_string(&page).expect("docs/hostile.md");
     let mut rows = String::new();

@@ -85,7 +85,7 @@ fn plaintext_tls_and_mtls_are_three_rungs() {
 }
 
 #[test]
-fn two_equal_rungs_are_equal() {
+fn equal_rungs_show_no_clear_difference() {
     let dir = tempfile::tempdir().unwrap();
     let (_, record) = climb(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
@@ -174,7 +174,7 @@ fn namespaces_isolate_rungs_and_are_removed() {
 }
 
 #[test]
-fn an_interrupt_removes_the_namespace() {
+fn interrupt_removes_namespace() {
     if !may_make_namespaces() {
         return;
     }

@@ -399,7 +399,7 @@ fn server_without_reflection_is_reported() {
 }
 
 #[test]
-fn list_takes_flags_of_connecting() {
+fn list_accepts_connection_flags() {
     let place = Place::new();
     place.certificates();
     for (flags, more, expected) in [
@@ -453,7 +453,7 @@ fn connect_proxy() -> String {
 }
 
 #[test]
-fn list_goes_through_a_proxy() {
+fn list_works_through_proxy() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let proxy = format!("http://{}", connect_proxy());

@@ -72,7 +72,7 @@ fn all_call_kinds_count_messages() {
 }
 
 #[test]
-fn messages_keep_their_pace() {
+fn message_pacing_shows_in_times() {
     let place = Place::new();
     let server = place.serve(&["echo", "--pace", "5ms"]);
     // Ten messages with nine gaps; a busy machine only makes them longer.

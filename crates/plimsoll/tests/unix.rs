@@ -140,7 +140,7 @@ fn every_protocol_works_over_unix_sockets() {
 }
 
 #[test]
-fn sessions_go_over_two_sockets() {
+fn sessions_work_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
     for secured in [false, true] {

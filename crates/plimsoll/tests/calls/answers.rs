@@ -100,7 +100,7 @@ fn ends_as(
 }
 
 #[test]
-fn a_message_over_the_limit() {
+fn message_over_limit_fails_call() {
     let large = |stream| [head(stream), data(stream, &[0, 0, 0x50, 0, 0, 1], false)].concat();
     let words = "a message of 5242880 bytes, over the limit of 4194304";
     ends_as("UnaryEcho", &[], "MESSAGE_TOO_LARGE", words, large);
@@ -123,7 +123,7 @@ fn a_message_over_the_limit() {
 }
 
 #[test]
-fn trailers_that_are_missing() {
+fn missing_trailers_fail_call() {
     let words = "without grpc-status";
     for method in ["UnaryEcho", "ServerStreamingEcho"] {
         ends_as(method, &[], "MISSING_STATUS", words, |stream| {
@@ -218,7 +218,7 @@ fn wrong_response_message_count_is_an_error() {
 }
 
 #[test]
-fn an_answer_that_never_ends() {
+fn endless_answer_fails_by_deadline() {
     for method in ["UnaryEcho", "BidirectionalStreamingEcho"] {
         ends_as(method, &[], "DEADLINE_EXCEEDED", "", |_| Vec::new());
         ends_as(method, &[], "DEADLINE_EXCEEDED", "", |stream| {

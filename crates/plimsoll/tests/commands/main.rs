@@ -111,7 +111,7 @@ const HALF_A_SECOND: [&str; 6] = [
 ];
 
 #[test]
-fn ready_plans_run() {
+fn bundled_plans_run() {
     let place = Place::new();
     place.expect(0, &["certs", "certs"]);
     let score = place.serve(&[

@@ -7,7 +7,7 @@ use super::*;
 const FEW_IN_FLIGHT: [&str; 4] = ["--clients", "2", "--calls", "200"];
 
 #[test]
-fn resets_after_some_calls() {
+fn connection_reset_fails_only_calls_in_flight() {
     let place = Place::new();
     let port = server(|stream| {
         grpc(&stream, held(), answer_first(10));
@@ -42,7 +42,7 @@ fn server_half_close_fails_as_connection_closed() {
 }
 
 #[test]
-fn garbage_between_answers() {
+fn garbage_between_answers_fails_calls() {
     let place = Place::new();
     static SEED: AtomicU32 = AtomicU32::new(1);
     let port = server(|mut stream| {
@@ -104,7 +104,7 @@ fn bytewise_responses_succeed_without_deadline() {
 }
 
 #[test]
-fn goaway_after_every_few_calls() {
+fn repeated_goaways_fail_only_unserved_calls() {
     let place = Place::new();
     // As servers do that want no call to be lost: announced first, and every call that
     // comes is answered until the client has closed.
@@ -172,7 +172,7 @@ fn refused_and_reset_streams_have_own_codes() {
 }
 
 #[test]
-fn calls_that_are_never_answered() {
+fn unanswered_calls_fail_by_deadline() {
     let place = Place::new();
     let port = server(|stream| grpc(&stream, held(), |_, _, _| true));
     let url = plaintext(port);

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_server_of_another_ca() {
+fn unknown_ca_is_rejected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "others"]);
@@ -13,7 +13,7 @@ fn a_server_of_another_ca() {
 }
 
 #[test]
-fn an_expired_certificate() {
+fn expired_certificate_is_rejected() {
     let place = Place::new();
     let time = |text: &str| text.parse().expect("a time of day");
     let options = Options {

@@ -246,7 +246,7 @@ fn tls_and_plaintext_mismatch_is_reported() {
 }
 
 #[test]
-fn an_http_1_server() {
+fn http1_server_is_reported() {
     let place = Place::new();
     let port = server(|mut stream| {
         let mut buffer = [0; 4096];
@@ -261,7 +261,7 @@ fn an_http_1_server() {
 }
 
 #[test]
-fn nobody_listens() {
+fn closed_port_is_reported_as_refused() {
     let place = Place::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -288,7 +288,7 @@ fn silent_server_causes_connect_timeout() {
 }
 
 #[test]
-fn garbage_instead_of_a_greeting() {
+fn garbage_preface_fails_every_call() {
     let place = Place::new();
     place.certificates();
     static SEED: AtomicU32 = AtomicU32::new(1);

@@ -299,7 +299,7 @@ fn python_bodies_and_stream_endings_are_judged() {
 }
 
 #[test]
-fn nodes_server_is_measured() {
+fn node_server_is_measured() {
     let place = Place::new();
     let script = "const s = require(process.argv[2]).createServer((q, r) => {\n\
         let n = 0; q.on('data', d => n += d.length); q.on('end', () => {\n\

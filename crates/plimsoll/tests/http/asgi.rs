@@ -15,7 +15,7 @@ const SERVERS: [(&str, bool, &str); 6] = [
 ];
 
 #[test]
-fn pythons_asgi_servers_are_measured() {
+fn python_asgi_servers_are_measured() {
     let place = Place::new();
     place.certificates();
     for (name, secured, version) in SERVERS {

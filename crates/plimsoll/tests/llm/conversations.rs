@@ -144,7 +144,7 @@ fn conversations_outlive_connections_of_nginx() {
 }
 
 #[test]
-fn conversations_go_on_over_tls() {
+fn conversations_work_over_tls() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["llm", "--token-delay", "1ms"][..], &SERVER_TLS].concat());
@@ -161,7 +161,7 @@ fn conversations_go_on_over_tls() {
 
 /// hypercorn speaks HTTP/2 by ALPN and by prior knowledge, and closes what rests for a second.
 #[test]
-fn conversations_go_on_over_http2() {
+fn conversations_work_over_http2() {
     let place = Place::new();
     place.certificates();
     let key = [("OPENAI_API_KEY", "sk-7f3a9c")];

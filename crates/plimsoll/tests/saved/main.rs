@@ -67,7 +67,7 @@ fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn plans_are_kept_as_before() {
+fn saved_plans_match_golden_files() {
     let place = Place::new();
     place.certificates();
     fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();

@@ -12,7 +12,7 @@ use super::support::{LONGEST, Place, SERVER_TLS, signal, stderr_of};
 use super::{Meeting, is_over, over, plan};
 
 #[test]
-fn a_search_goes_over_shards() {
+fn search_runs_over_shards() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 50, 1);
@@ -193,7 +193,7 @@ fn sliced_ladder_runs_over_shards() {
 }
 
 #[test]
-fn a_sweep_goes_over_shards() {
+fn sweep_runs_over_shards() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());

@@ -100,7 +100,7 @@ fn streams(place: &Place, url: &str) {
 }
 
 #[test]
-fn our_own_client_and_servers() {
+fn sidecars_relay_our_client_and_servers() {
     let place = Place::new();
     place.certificates();
     let (echo, orders) = (place.serve(&["echo"]), place.serve(&["orders"]));
@@ -151,7 +151,7 @@ fn sidecar_avoids_avx512_by_default() {
 /// Certificates of both sidecars expire: what is open lives on, what is new is refused and
 /// reported, and files in their place heal it.
 #[test]
-fn certificates_that_expire_in_use() {
+fn certificate_expiry_in_use_is_reported() {
     let place = Place::new();
     place.certificates_for(Duration::from_secs(6));
     let service = place.serve(&["score"]);
@@ -335,7 +335,7 @@ fn upstream_certificate_is_verified_as_configured() {
 }
 
 #[test]
-fn grpcio_and_grpc_go() {
+fn sidecars_relay_grpcio_and_grpc_go() {
     let place = Place::new();
     place.certificates();
     let grpcio = Server::start(&mut python(&place, "grpcio_server.py"));

@@ -4,7 +4,7 @@ use super::*;
 
 /// By the parser of Prometheus's own client library.
 #[test]
-fn others_can_read_the_metrics() {
+fn prometheus_parser_reads_metrics() {
     let place = Place::new();
     let service = place.serve(&["score"]);
     let text = format!(

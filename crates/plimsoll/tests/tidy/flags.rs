@@ -184,7 +184,7 @@ fn named_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn flags_that_texts_name_exist() {
+fn flags_named_in_messages_exist() {
     let flags = flags_by_command();
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| !source.is_test) {

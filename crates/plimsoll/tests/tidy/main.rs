@@ -228,7 +228,7 @@ fn source_walkthrough_names_existing_functions() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn relative_links_resolve() {
     let (mut broken, mut checked) = (Vec::new(), 0);
     for file in markdown() {
         for link in links(&read(&file)).iter().filter(|link| is_relative(link)) {

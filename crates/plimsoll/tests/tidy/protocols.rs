@@ -391,7 +391,7 @@ fn protocol_names_stay_in_own_folders() {
 }
 
 #[test]
-fn every_protocol_is_looked_for() {
+fn every_protocol_is_checked() {
     for source in sources() {
         let path = source.file.strip_prefix("crates/plimsoll-protocols/src/");
         if let Some(folder) = path.and_then(|path| path.strip_suffix("/driver.rs")) {

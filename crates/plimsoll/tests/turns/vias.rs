@@ -198,7 +198,7 @@ fn pids_of(place: &Place, program: &str) -> Vec<i32> {
 }
 
 #[test]
-fn dying_proxy_is_named_and_others_stand() {
+fn dying_proxy_is_named_and_others_continue() {
     let place = Place::new();
     let load = "[load]\nrate = \"100/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
     let ladder = "turn = 20\nserve = [\"score\"]\nvia = [\"direct\", \"haproxy\", \"nginx\"]";
@@ -244,7 +244,7 @@ fn dying_proxy_is_named_and_others_stand() {
 }
 
 #[test]
-fn own_proxy_takes_place_of_known_one() {
+fn own_proxy_replaces_built_in_one() {
     let place = Place::new();
     let (listen, upstream) = (free_port(), free_port());
     let config = format!(
