@@ -1,7 +1,8 @@
-//! What becomes of a measurement, a server and a relay when this program itself has a defect:
-//! a panic that is put in on purpose, at the worst places that are known.
+//! What happens to a measurement, a server and a relay on a defect of this program: panics injected
+//! at the worst known places.
 //!
-//! `make test-release` runs this on a release build, too, with nothing but the feature `fault` added.
+//! `make test-release` runs these tests on a release build, too, with only the feature `fault`
+//! added.
 
 #![cfg(any(debug_assertions, feature = "fault"))]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
@@ -20,7 +21,7 @@ use support::{LONGEST, ORDER, Place, SCORE, Server, only_run, output, stderr_of,
 /// EX_SOFTWARE of sysexits.h.
 const DEFECT: i32 = 70;
 
-/// A command that has `fault` put in, in every process of it.
+/// Returns a command with `fault` injected in each of its processes.
 fn faulty(place: &Place, fault: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(arguments);
     command.env("PLIMSOLL_FAULT", fault);
@@ -33,7 +34,7 @@ fn count(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// The output names it as Plimsoll's fault, and where, and what to do.
+/// Asserts that the output names the place, says that it is Plimsoll's defect, and what to do.
 #[track_caller]
 fn is_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
@@ -47,7 +48,7 @@ fn is_reported(output: &Output, fault: &str) {
     }
 }
 
-/// The run in `run` is partial because of `fault`, and every call of it is in one count.
+/// Asserts that the run is partial because of `fault` and that every call is counted exactly once.
 #[track_caller]
 fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
     let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
@@ -61,14 +62,14 @@ fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
     assert!(text(&output.stdout).contains("PARTIAL"), "{all}");
-    // What was measured is on the screen, in the page, and can be read again.
+    // The measurements are on screen and on the page, and can be read again.
     let report = place.expect(0, &["report", "run"]);
     assert!(text(&output.stdout).starts_with(&report), "{all}");
     assert!(place.path("run/report.html").exists());
     run
 }
 
-/// Half a minute of load, were it not for the fault.
+/// A load of half a minute, which the fault ends early.
 fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let fixed = ["--duration", "30s", "--out", "run", "-q"];
     [&["grpc", url], &SCORE[..], &fixed, more].concat()
@@ -90,8 +91,8 @@ fn worker_panic_loses_no_figures() {
         let mut command = faulty(&place, "call:600", &arguments);
         let output = output(&mut command, LONGEST);
         let run = is_kept(&place, &output, "call");
-        // All 599 that ended before, whichever of the two had them and in whatever second, and
-        // those of the other worker that were in flight.
+        // All 599 calls that ended before, of either worker and any second, and the calls of the
+        // other worker that were in flight.
         let ended = count(&run["total"]["ok"]);
         assert!((599..10_000).contains(&ended), "{ended}: {}", run["total"]);
         let lost = count(&run["count_check"]["in_flight"]);
@@ -143,7 +144,7 @@ fn panicking_process_hands_over_its_measurements() {
     let run = is_kept(&place, &output, "call");
     let reason = run["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("process "), "{reason}");
-    // Its own 399, and nearly as many of the other's.
+    // Its own 399 calls, and nearly as many of the other process.
     assert!(count(&run["total"]["ok"]) > 500, "{}", run["total"]);
 }
 
@@ -158,7 +159,7 @@ fn interval_observer_panic_keeps_results() {
     assert!(count(&run["total"]["ok"]) > 20, "{}", run["total"]);
 }
 
-/// With nothing but the call that it was in.
+/// A panic in the first call leaves only that call.
 #[test]
 fn panic_in_first_call_exits_as_defect() {
     let place = Place::new();
@@ -170,13 +171,13 @@ fn panic_in_first_call_exits_as_defect() {
     is_reported(&output, "call");
 }
 
-/// A server that has a fault put in, and whose output is read.
+/// Starts a server with an injected fault and reads its output.
 fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
     let mut command = faulty(place, fault, arguments);
     Server::start(command.stderr(Stdio::piped()))
 }
 
-/// It goes on, and says at its end what happened.
+/// Asserts that the server continues and reports the panic at its end.
 #[track_caller]
 fn ends_as_defect(mut server: Server, fault: &str) -> String {
     let stderr = server.child.stderr.take();
@@ -196,7 +197,7 @@ fn ends_as_defect(mut server: Server, fault: &str) -> String {
     counted
 }
 
-/// The number behind some words.
+/// Returns the number that follows some words.
 #[track_caller]
 fn number_after(text: &str, words: &str) -> u64 {
     let behind = text.split(words).nth(1).unwrap_or_default();
@@ -212,7 +213,7 @@ fn server_survives_connection_panic() {
     for (name, fault) in [
         ("score", "connection:2"),
         ("fast", "fast:40"),
-        // Forty connections pass it some eighty times while they come up.
+        // Forty connections trigger this fault point about eighty times while they connect.
         ("hold", "hold:200"),
         ("files", "connection:2"),
     ] {
@@ -241,8 +242,8 @@ fn server_survives_connection_panic() {
         let call = if command == "grpc" { &SCORE[..] } else { &[] };
         let fixed = [command, &url, "--out", "run", "-q", "--json"];
         let flags = [&fixed, call, more].concat();
-        // What was in flight on the connections that were lost has failed. Those made in their
-        // place were served, by the same server, in the same run.
+        // Calls in flight on the lost connections have failed. The connections that replaced them
+        // were served by the same server in the same run.
         let first = place.expect_run(0, &flags);
         let of = |run: &Value, key: &str| count(&run["total"][key]);
         let failed = of(&first, "errors");
@@ -319,8 +320,8 @@ fn sidecar_survives_worker_panic() {
     drop(stderr);
 }
 
-/// One that can't wait for its sockets any more ends by itself, with an error that names the system call, and after its
-/// other threads have ended what they were doing.
+/// Asserts that a process that can no longer wait for its sockets exits with an error that names
+/// the system call, after its other threads have finished.
 #[track_caller]
 fn ends_by_itself(mut server: Server, system_call: &str) {
     let code = support::wait(&mut server.child);
@@ -340,7 +341,7 @@ fn server_with_failing_epoll_exits_with_error() {
         let arguments = [&["serve", name][..], &listen].concat();
         let mut server = serve(&place, "epoll_pwait2:6", &arguments);
         let (address, began) = (server.address(), Instant::now());
-        // Each connection wakes one of the workers; those that come too late are refused.
+        // Each connection wakes one of the workers; late ones are refused.
         while server.child.try_wait().expect("a child").is_none() && began.elapsed() < LONGEST {
             drop(TcpStream::connect(&address));
             std::thread::sleep(Duration::from_millis(5));
@@ -356,7 +357,7 @@ fn sidecar_with_failing_epoll_exits_with_error() {
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
     fs::write(place.path("sidecar.toml"), toml).expect("writable");
     let arguments = ["relay", "sidecar", "sidecar.toml"];
-    // Its workers wake up by themselves, several times a second.
+    // The workers wake up by themselves several times a second.
     ends_by_itself(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
 }
 
@@ -398,13 +399,13 @@ fn gateway_survives_connection_panic() {
     ends_as_defect(server, "gateway");
 }
 
-/// What a server answers over HTTP/1.1 until it closes.
+/// Returns what a server answers over HTTP/1.1 until it closes the connection.
 fn asked(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(30));
     stream.set_read_timeout(limit).expect("a limit");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    // It may be gone before all is sent.
+    // The server may be gone before everything is sent.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     let began = Instant::now();

@@ -1,8 +1,8 @@
-//! OpenSSL and echo servers of others at the other end.
+//! OpenSSL and third-party echo servers as peers.
 
 use super::*;
 
-/// A program that is talked to.
+/// A child process that reads commands and prints.
 struct Talk {
     child: Child,
     stdin: ChildStdin,
@@ -39,11 +39,11 @@ impl Talk {
     fn type_in(&mut self, text: &str) {
         self.stdin.write_all(text.as_bytes()).expect("it listens");
         self.stdin.flush().expect("it listens");
-        // One command a read.
+        // One command per read.
         thread::sleep(Duration::from_millis(150));
     }
 
-    /// Waits until `needle` has been heard `times`.
+    /// Waits until `needle` has been printed `times` times.
     #[track_caller]
     fn hear(&self, needle: &str, times: usize) -> String {
         let end = Instant::now() + LONGEST;
@@ -91,7 +91,7 @@ fn openssl_client_survives_key_updates_and_resumes() {
     for (session, ca, name) in [
         ("-sess_out", "certs/ca.crt", "localhost"),
         ("-sess_in", "certs/ca.crt", "localhost"),
-        // Who asks for another name is shown its certificate.
+        // A client that asks for another name is shown that name's certificate.
         ("-sess_out", "other/ca.crt", "a.test"),
     ] {
         let fixed = [
@@ -108,7 +108,7 @@ fn openssl_client_survives_key_updates_and_resumes() {
         let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
         client.type_in("hello there\n");
         client.hear("hello there", 1);
-        // K: new keys here, and a wish for new ones there; k: new keys here alone.
+        // `K` updates the keys here and requests an update from the peer; `k` only updates here.
         client.type_in("K\n");
         client.type_in("new keys\n");
         client.hear("new keys", 1);
@@ -125,7 +125,7 @@ fn openssl_client_survives_key_updates_and_resumes() {
     assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
 }
 
-/// `openssl s_server` on a free port.
+/// Starts `openssl s_server` on a free port.
 fn s_server(place: &Place, flags: &[&str]) -> Command {
     let fixed = [
         "s_server",
@@ -144,7 +144,7 @@ fn s_server(place: &Place, flags: &[&str]) -> Command {
 fn openssl_server_updates_keys_on_idle_connection() {
     let place = Place::new();
     place.certificates();
-    // With -rev it gives every line back reversed, and ours read the same both ways.
+    // With -rev the server returns every line reversed, and our payload is a palindrome.
     for (flags, client) in [
         (&["-rev"][..], &CLIENT_TLS[..]),
         (
@@ -196,7 +196,8 @@ fn openssl_server_updates_keys_on_idle_connection() {
         .expect("it starts");
     server.hear("...............", 1);
     server.type_in("...............\n");
-    // New keys there, and a wish for new ones here, while the connection rests.
+    // Updates the server's keys and requests an update from the client while the connection is
+    // idle.
     server.type_in("K\n");
     server.hear("\n.......\n", 1);
     server.type_in(".......\n");
@@ -207,8 +208,8 @@ fn openssl_server_updates_keys_on_idle_connection() {
     assert_eq!(run["total"]["connections_lost"], 0);
 }
 
-/// Echo servers as people write them, a thread a connection, each on a port of its own: the name of each and its
-/// answer to what it has read.
+/// Typical echo servers with one thread per connection, each on its own port: the name of each and
+/// its answer to what it has read.
 const ECHO_SERVERS: &str = r#"
 import socket, threading
 def lines(answer):

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A plan with one line changed: exit code 2, the place, and what would be right.
+/// Each change of one line must end with exit code 2, the place, and the correction.
 #[test]
 fn plan_mistakes_are_explained() {
     let place = Place::new();
