@@ -1,6 +1,6 @@
-//! What commands that measure leave for other programs: JUnit, Markdown, HTML and JSON, and the summary of
-//! a job. They are what `report` makes of the directory; a machine that was too slow changes their content
-//! and the exit code, and nothing here.
+//! Documents that measuring commands write for other programs: JUnit, Markdown, HTML, JSON and a
+//! job summary. They must equal what `report` makes of the run directory. A slow machine changes
+//! contents and exit codes, but not this equality.
 
 mod support;
 
@@ -18,7 +18,7 @@ const DOCUMENTS: [&str; 6] = [
     "page.html",
 ];
 
-/// Runs a command that leaves its documents, and compares them with those of its directory.
+/// Runs a command that writes its documents, and compares them with those of its run directory.
 #[track_caller]
 fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
     let arguments = [arguments, &["--out", directory, "-q"], &DOCUMENTS].concat();
@@ -37,7 +37,7 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
     is_of(place, &[directory]);
 }
 
-/// The documents that are there are those of these directories.
+/// Asserts that the documents are those of these directories.
 #[track_caller]
 fn is_of(place: &Place, directories: &[&str]) {
     for pair in DOCUMENTS.chunks(2) {
@@ -83,7 +83,7 @@ fn every_measuring_command_writes_documents() {
     let fetch = ["fetch", &file, "--duration", "300ms", "--clients", "1"];
     leaves_documents(&place, "fetch", &fetch);
 
-    // Several plans have one document, of all of their runs.
+    // Several plans share one document that covers all runs.
     let several = ["run", "plan.toml", "plan.toml", "--name", "twice", "-q"];
     place.expect(0, &[&several[..], &DOCUMENTS].concat());
     let runs = fs::read_dir(place.path("runs")).expect("runs");
@@ -94,7 +94,7 @@ fn every_measuring_command_writes_documents() {
         .collect();
     runs.sort_by_key(|run| (run.len(), run.clone()));
     assert_eq!(runs.len(), 2, "{runs:?}");
-    // The last one has a name of its own, which is as good as the directory's.
+    // The name of the last one is as good as its directory.
     assert_eq!(place.read("runs/LATEST"), format!("{}\n", runs[1]));
     let runs = [format!("runs/{}", runs[0]), format!("runs/{}", runs[1])];
     is_of(&place, &[&runs[0], &runs[1]]);
@@ -105,7 +105,8 @@ fn every_measuring_command_writes_documents() {
     place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
-/// Every document that shows times shows the time in excess of the server's own; where none does, the flag is refused.
+/// Every document with times shows the overhead over the server's own time; where there are no
+/// times the flag is rejected.
 #[test]
 fn overhead_is_in_every_document_with_times() {
     let place = Place::new();
@@ -131,7 +132,7 @@ fn overhead_is_in_every_document_with_times() {
         assert!(refused.stdout.is_empty(), "{flags:?}");
         let why = "--overhead-over: nothing that is asked for shows it";
         assert!(stderr_of(&refused).contains(why), "{flags:?}");
-        // A variable is for whichever command shows it.
+        // A variable applies to whichever command shows it.
         let mut command = place.command(&[&["report", "run"], &flags[..]].concat());
         command.env("PLIMSOLL_OVERHEAD_OVER", "5ms");
         let written = command.output().expect("plimsoll starts");
@@ -139,7 +140,7 @@ fn overhead_is_in_every_document_with_times() {
     }
 }
 
-/// Runs, a search and a ladder: what a command prints is what `report` prints of the same directories.
+/// For runs, a search and a ladder, a command prints what `report` prints for the same directories.
 #[test]
 fn all_commands_print_same_json_shape() {
     let place = Place::new();
@@ -188,7 +189,7 @@ fn all_commands_print_same_json_shape() {
     );
 }
 
-/// As in a job of GitHub Actions, where steps before this one have written something.
+/// Simulates a GitHub Actions job in which earlier steps have written to the summary.
 #[test]
 fn ci_job_summary_contains_measurements() {
     let place = Place::new();
@@ -222,7 +223,7 @@ fn ci_job_summary_contains_measurements() {
     );
 }
 
-/// A target that can't be reached fails the job with a document that says why.
+/// An unreachable target fails the job, and the document says why.
 #[test]
 fn failed_start_still_writes_documents() {
     let place = Place::new();
