@@ -1,4 +1,4 @@
-//! What goes wrong, and who watches.
+//! Failures of shards, and watching a sharded run.
 
 use std::fs;
 use std::thread;
@@ -71,7 +71,7 @@ fn merge_recovers_run_with_lost_leader() {
     begun(&place, 2);
     leader.kill().unwrap();
     leader.wait().unwrap();
-    // The other one goes on, and says so a few times more.
+    // The other shard continues and reports that a few times.
     let log = place.path("meeting/r1/logs/00001");
     let said = || fs::read_dir(&log).unwrap().count();
     let (before, began) = (said(), Instant::now());
@@ -136,7 +136,7 @@ fn watch_ctrl_c_asks_before_stopping() {
         seat.press(answer);
         seat.end()
     };
-    // Anything but yes, and Ctrl-C once more, leave the run alone.
+    // Any answer but yes, and another Ctrl-C, leave the run alone.
     for answer in ["n\n", "\x03"] {
         let (code, text) = asks(answer);
         assert_eq!(code, 130);

@@ -1,4 +1,4 @@
-//! A load that shards share, which meet in a folder, in a bucket or at the first.
+//! A load divided over shards that meet in a folder, in a bucket, or at shard 0.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
@@ -26,7 +26,7 @@ use support::peers::peer;
 use support::ports::free_port;
 use support::{Place, Server, text, wait};
 
-/// A plan of so many calls a second.
+/// Returns a plan with this many calls per second.
 fn plan(place: &Place, server: &Server, rate: u32, seconds: u32) {
     let plan = format!(
         r#"
@@ -53,10 +53,10 @@ errors = "< 0.1%"
     fs::write(place.path("plan.toml"), plan).unwrap();
 }
 
-/// Where shards meet.
+/// The place where shards meet.
 struct Meeting {
     url: String,
-    /// What it needs besides.
+    /// Further flags that the place requires.
     variables: Vec<(&'static str, String)>,
 }
 
@@ -68,7 +68,7 @@ impl Meeting {
         }
     }
 
-    /// A bucket of an object store that others wrote.
+    /// Starts a third-party object store with a bucket.
     fn bucket(store: &Server) -> Meeting {
         let variables = [
             ("AWS_ENDPOINT_URL", format!("http://{}", store.address())),
@@ -83,7 +83,7 @@ impl Meeting {
         }
     }
 
-    /// At shard 0.
+    /// Returns a rendezvous at shard 0.
     fn leader() -> Meeting {
         let token = "0123456789abcdef".to_owned();
         Meeting {
@@ -92,7 +92,7 @@ impl Meeting {
         }
     }
 
-    /// With the place's certificates.
+    /// Adds the place's certificates.
     fn secured(mut self) -> Meeting {
         let certs = ("PLIMSOLL_RENDEZVOUS_CERTS", "certs".to_owned());
         self.variables.push(certs);
@@ -106,7 +106,7 @@ impl Meeting {
         command
     }
 
-    /// Shard `shard` of `of` that carries out `words`.
+    /// Returns the command of shard `shard` of `of`.
     fn shard_of(&self, place: &Place, words: &[&str], of: u32, shard: u32) -> Command {
         let mut command = self.command(place, words);
         command
@@ -115,7 +115,7 @@ impl Meeting {
         command
     }
 
-    /// The same of a run of the plan, with more words.
+    /// Returns the command of a shard that runs the plan, with more arguments.
     fn shard(&self, place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
         let words = [&["run", "plan.toml", "--out", "merged"], more].concat();
         self.shard_of(place, &words, of, shard)
@@ -126,12 +126,12 @@ fn rendezvous(place: &Place) -> String {
     Meeting::folder(place).url
 }
 
-/// Shard `shard` of `of` in a folder, with more words.
+/// Returns the command of shard `shard` of `of` that meets in a folder, with more arguments.
 fn shard(place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
     Meeting::folder(place).shard(place, of, shard, more)
 }
 
-/// What became of a shard: exit code, stdout, stderr with the white space made even.
+/// The result of a shard: exit code, stdout, and stderr with normalised white space.
 fn over(mut child: Child) -> (i32, String, String) {
     let code = wait(&mut child);
     let output = child.wait_with_output().unwrap();
@@ -140,7 +140,7 @@ fn over(mut child: Child) -> (i32, String, String) {
     (code, text(&output.stdout), even)
 }
 
-/// Waits until the run's intervals are there.
+/// Waits until the run has written intervals.
 #[track_caller]
 fn begun(place: &Place, intervals: usize) {
     let began = Instant::now();
@@ -154,7 +154,7 @@ fn begun(place: &Place, intervals: usize) {
     }
 }
 
-/// Number, arrival and outcome of every call, in order, from the first arrival.
+/// Returns number, arrival and outcome of every call, ordered by arrival.
 fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
     let mut calls = Vec::new();
@@ -169,7 +169,7 @@ fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
     calls.iter().map(|(n, at)| (*n, at - first)).collect()
 }
 
-/// On a busy machine the generator may have been late; that is not what is asked here.
+/// On a busy machine the generator may have been late, which does not matter here.
 #[track_caller]
 fn is_over(run: &Value) {
     let over = ["complete", "invalid"].map(Value::from);
@@ -182,7 +182,7 @@ fn is_over(run: &Value) {
     assert_eq!(run["count_check"]["matches"], true);
 }
 
-/// Four shards that meet there, held against one process: every call, to the last.
+/// Compares four shards with one process: every call must be the same.
 #[track_caller]
 fn four_are_one(place: &Place, meeting: &Meeting) {
     let server = place.serve(&["score", "--delay", "0s"]);
@@ -190,7 +190,7 @@ fn four_are_one(place: &Place, meeting: &Meeting) {
     place.run(&["run", "plan.toml", "--out", "one", "-q"]);
     let one = place.run_json("one");
     is_over(&one);
-    // One of them divides its part among processes of its own.
+    // One of them divides its part among processes.
     let shards: Vec<Child> = [&[][..], &[], &["--processes", "2"], &[]]
         .into_iter()
         .zip(0..)
@@ -205,7 +205,7 @@ fn four_are_one(place: &Place, meeting: &Meeting) {
     for key in ["due", "ok", "errors", "not_started"] {
         assert_eq!(merged["total"][key], one["total"][key], "{key}");
     }
-    // Every call once, and when it was due does not depend on who sent it.
+    // Each call is made once, and its due time is independent of the shard that sends it.
     assert_eq!(calls(place, "merged"), calls(place, "one"));
     let table = merged["shards"].as_array().unwrap();
     assert_eq!(table.len(), 4);
@@ -216,13 +216,13 @@ fn four_are_one(place: &Place, meeting: &Meeting) {
     let report = &ended[0].1;
     assert!(report.contains("from 4 shards"), "{report}");
     assert!(report.contains("lag p99"), "{report}");
-    // Where connections take longer than a second to come up, all are named.
+    // If connections take longer than a second to come up, all of them are reported.
     for line in ended[0].2.split("connecting: ").skip(1) {
         assert!(line.contains(" of 8 "), "{line}");
     }
 }
 
-/// The run's histogram of response times has each call of each shard, and nothing else.
+/// Asserts that the histogram of response times has exactly the calls of all shards.
 #[track_caller]
 fn histogram_is_of_all_calls(place: &Place, run: &str) {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
@@ -241,7 +241,7 @@ fn histogram_is_of_all_calls(place: &Place, run: &str) {
     assert_eq!(merged.histogram(), calls.histogram());
 }
 
-/// What is in the rendezvous afterwards is the same run.
+/// Asserts that merging the rendezvous gives the same run.
 #[track_caller]
 fn merges_again(place: &Place, meeting: &Meeting) {
     let words = ["merge", &meeting.url, "--out", "again", "--json"];
@@ -259,7 +259,7 @@ fn merges_again(place: &Place, meeting: &Meeting) {
         assert_eq!(again[key], merged[key], "{key}");
     }
     assert_eq!(calls(place, "again"), calls(place, "one"));
-    // Who comes to the same run once more is turned away.
+    // A shard that joins the finished run is rejected.
     let (code, _, printed) = over(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
     assert_eq!(code, 1);
     assert!(
@@ -290,7 +290,7 @@ fn shards_using_leader_match_single_process() {
     let place = Place::new();
     place.certificates();
     let meeting = Meeting::leader().secured();
-    // What shard 0 keeps for the others is below.
+    // The data that shard 0 stores for the others is below this folder.
     let kept = place.path("kept");
     fs::create_dir(&kept).unwrap();
     let mut meeting = meeting;
@@ -336,14 +336,14 @@ fn wrong_token_or_certificate_is_rejected() {
         assert!(matches!(code, 1 | 2), "{code} {printed}");
         assert!(printed.contains(words), "{words}: {printed}");
     }
-    // Whoever asks without a certificate hears nothing.
+    // A client without a certificate gets no answer.
     let mut bare = meeting.command(&place, &["merge", &meeting.url, "--run-id", "r1"]);
     let bare = support::output(
         bare.env_remove("PLIMSOLL_RENDEZVOUS_CERTS"),
         support::LONGEST,
     );
     assert_eq!(bare.status.code(), Some(1));
-    // The run itself is none the worse for it.
+    // The run itself is not affected.
     let shard = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
     let (code, _, printed) = over(shard);
     assert!(matches!(code, 0 | 90), "{printed}");
@@ -364,7 +364,7 @@ fn merge_recovers_lost_leader_folder() {
     let mut leader = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut other = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
     begun(&place, 2);
-    // From another machine the whole is seen, too.
+    // Another machine sees the whole run, too.
     let words = ["watch", &meeting.url, "--run-id", "r1"];
     let mut watch = meeting.command(&place, &words).spawn().unwrap();
     begun(&place, 4);
@@ -384,7 +384,8 @@ fn merge_recovers_lost_leader_folder() {
     assert_eq!(run["total"]["ok"].as_u64().unwrap(), ok(0) + ok(1));
 }
 
-/// An object store that redirects gets no second request anywhere: it has signed requests and data.
+/// An object store that redirects gets no second request, because requests are signed and carry
+/// data.
 #[test]
 fn store_redirect_is_not_followed() {
     let place = Place::new();
@@ -424,7 +425,7 @@ fn store_redirect_is_not_followed() {
     assert!(elsewhere.accept().is_err(), "the redirect was followed");
 }
 
-/// Sockets that show no token give way: they neither keep shards out nor the descriptors of shard 0.
+/// Connections without a token are closed: they block neither shards nor shard 0's descriptors.
 #[test]
 fn silent_connections_block_no_shards() {
     let place = Place::new();
@@ -434,16 +435,16 @@ fn silent_connections_block_no_shards() {
     let address = meeting.url.strip_prefix("tcp://").unwrap().to_owned();
     let first = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut silent: Vec<TcpStream> = Vec::new();
-    // More than may be there at once.
+    // More connections than are allowed at once.
     while silent.len() < 400 {
         match TcpStream::connect(&address) {
             Ok(stream) => silent.push(stream),
-            // It does not listen yet.
+            // Shard 0 may not listen yet.
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
     let mut rest = Vec::new();
-    // The oldest is closed, and the newest is not.
+    // The oldest connection is closed, the newest is not.
     let _ = silent[0].set_read_timeout(Some(support::LONGEST));
     assert!(matches!(silent[0].read_to_end(&mut rest), Ok(0) | Err(_)));
     let newest = silent.last_mut().unwrap();

@@ -1,4 +1,4 @@
-//! A shard that fails on its way to the others: nobody waits for it until the barrier.
+//! A shard that fails before the barrier: no other shard waits for it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ const FIND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"]
 const LADDER: &[&str] = &["ladder", "rungs.toml"];
 const SWEEP: &[&str] = &["sweep", "sweep.toml"];
 
-/// A place with a plan for each command. Nobody is called: no load begins.
+/// Returns a place with a plan for each command. No load begins, so nothing is called.
 fn place() -> Place {
     let place = Place::new();
     rungs(&place, "grpc://127.0.0.1:1", "");
@@ -49,7 +49,8 @@ fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]
     meeting.shard_of(place, &words, 3, k).spawn().unwrap()
 }
 
-/// All of three shards end, of which `failing` has `more` flags and begins last: with the reason that this one has.
+/// Starts three shards, of which `failing` has `more` flags and starts last: all must end and
+/// report its reason.
 #[track_caller]
 fn all_end(
     meeting: &Meeting,
@@ -78,7 +79,8 @@ fn all_end(
             continue;
         }
         assert!(printed.contains(&who), "{words:?} {k} {code}: {printed}");
-        // Shard 0 ends as itself where another one fails, and all as shard 0 where that does.
+        // If another shard fails, shard 0 ends with its own code; if shard 0 fails, all end with
+        // its code.
         let wanted = if failing == 0 { of_first.unwrap() } else { 1 };
         assert_eq!(code, wanted, "{words:?} {k}: {printed}");
     }
@@ -170,7 +172,7 @@ fn until_there(file: &Path) {
     }
 }
 
-/// Of three shards two come, of which one is interrupted.
+/// Two of three shards join, one of which is interrupted.
 #[test]
 fn interrupted_shard_is_not_awaited() {
     for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
@@ -198,7 +200,7 @@ fn interrupted_shard_is_not_awaited() {
     }
 }
 
-/// Without shard 0 there is nobody to say how the run ends: the second signal is the end.
+/// Without shard 0 nothing coordinates the end, so the second signal ends the run.
 #[test]
 fn interrupted_member_exits_on_second_signal() {
     let place = place();
@@ -217,7 +219,7 @@ fn interrupted_member_exits_on_second_signal() {
     );
 }
 
-/// Who reports a failure waits a minute for those who are to learn of it, or for two signals.
+/// A shard that reports a failure waits for the others for a minute, or until a second signal.
 #[test]
 fn failed_shard_exits_on_second_signal() {
     let place = place();
@@ -225,7 +227,7 @@ fn failed_shard_exits_on_second_signal() {
         (0, "waiting up to"),
         (1, "to report it to shard 0, which does not answer yet"),
     ] {
-        // At an address of its own each, where nobody else comes.
+        // Each at an address of its own, where no other shard joins.
         let mut shards = [(); 2].map(|()| {
             let nowhere = ["--ca", "nowhere.crt"];
             let mut shard = start(&place, &Meeting::leader(), RUN, failing, &nowhere);
@@ -234,7 +236,7 @@ fn failed_shard_exits_on_second_signal() {
             (shard, lines)
         });
         let [(left, _), (waiting, _)] = &mut shards;
-        // One of each: two alike may arrive as one.
+        // Two different signals, because equal ones may be merged.
         signal(left, Signal::INT);
         signal(left, Signal::TERM);
         wait(left);
@@ -259,7 +261,7 @@ fn run_id_accepts_one_leader() {
         );
         fs::remove_dir_all(place.path("meeting")).unwrap();
     }
-    // What is only shown tells nobody.
+    // Commands that only show a plan notify nobody.
     let shown = start(
         &place,
         &meeting,

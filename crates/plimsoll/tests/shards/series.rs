@@ -1,4 +1,4 @@
-//! Loads that follow one another on the same shards: the trials of a search, the slices of a ladder.
+//! Series of loads on the same shards: the trials of a search and the slices of a ladder.
 
 use std::fs;
 use std::process::Child;
@@ -28,7 +28,7 @@ fn search_runs_over_shards() {
         "1",
         "--confirm",
         "1s",
-        // Found met three trials later, and the search ends.
+        // The search reaches this rate three trials later and ends.
         "--most",
         "400/s",
         "--budget",
@@ -39,7 +39,7 @@ fn search_runs_over_shards() {
         .collect();
     let ended: Vec<_> = shards.into_iter().map(over).collect();
     let search: Value = serde_json::from_str(&place.read("search/search.json")).unwrap();
-    // On a busy machine the generator may have been late; all end with the same all the same.
+    // On a busy machine the generator may have been late; all shards still end with the same code.
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert!(codes.iter().all(|code| *code == codes[0]), "{ended:?}");
     assert!(matches!(codes[0], 0 | 90), "{ended:?}");
@@ -53,7 +53,7 @@ fn search_runs_over_shards() {
         assert_eq!(due, run["total"]["due"].as_u64().unwrap());
         assert!(shards.iter().all(|s| s["due"].as_u64() > Some(0)), "{run}");
     }
-    // Of the trials any can be merged again; of the search itself there is nothing to merge.
+    // Any trial can be merged again; the search itself has nothing to merge.
     let url = &meeting.url;
     let last = format!("r1/{:05}", trials.len());
     let named = place.run(&["merge", url, "--run-id", "r1"]);
@@ -91,7 +91,7 @@ fn search_ends_when_shard_is_lost() {
     assert_eq!(code, 1, "{printed}");
 }
 
-/// A plan of two rungs.
+/// Returns a plan of two rungs.
 pub(super) fn rungs(place: &Place, target: &str, more: &str) {
     let plan = format!(
         r#"
@@ -114,7 +114,7 @@ rate = "200/s"
     fs::write(place.path("rungs.toml"), plan).unwrap();
 }
 
-/// Each slice is a run of all three shards, of as many calls as one machine's.
+/// Asserts that each slice is a run of all three shards with as many calls as one machine's.
 #[track_caller]
 fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     let record: Value = serde_json::from_str(&place.read(&format!("{dir}/ladder.json"))).unwrap();
@@ -159,13 +159,13 @@ fn sliced_ladder_runs_over_shards() {
         "2",
     ];
     let ended = three(&place, &meeting, &[&words[..], &slices[..]].concat());
-    // Two slices a rung are too few to judge by.
+    // Two slices per rung are too few for a verdict.
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes, [codes[0]; 3], "{ended:?}");
     assert!(matches!(codes[0], 0 | 90), "{ended:?}");
     assert!(ended[0].1.contains("12"), "{ended:?}");
     slices_are_of_three(&place, "ladder", Some(200));
-    // The same slice of one machine has the very calls.
+    // The same slice on one machine has exactly the same calls.
     place.run(
         &[
             &["ladder", "rungs.toml", "--out", "one", "-q"][..],
