@@ -91,18 +91,18 @@ fn equal_rungs_show_no_clear_difference() {
     assert_eq!(record.rungs.len(), 2);
     for metric in Metric::ALL {
         if let Added::Clear(d) = record.added(1, 0, metric) {
-            // Chance alone claims one in a ladder out of forty.
+            // By chance alone, one ladder in forty claims a difference.
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
         }
     }
 }
 
-/// One way after the other, as in the ready plan of hops.
+/// The paths one after the other, as in the bundled plan of hops.
 const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
     { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
 
-/// Whether namespaces may be made here; where not, that is printed aloud.
+/// Returns whether network namespaces can be created here; prints a note if not.
 fn may_make_namespaces() -> bool {
     match Namespace::make() {
         Ok(_) => true,
@@ -114,7 +114,7 @@ fn may_make_namespaces() -> bool {
     }
 }
 
-/// The namespaces of ladders, and the devices that lead to them.
+/// Returns the namespaces of ladders, and the devices that lead to them.
 fn left_behind(pid: u32) -> Vec<String> {
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -167,7 +167,7 @@ fn namespaces_isolate_rungs_and_are_removed() {
     for rung in &record.rungs {
         assert!(rung.slices.iter().all(|s| s.errors == 0), "{rung:?}");
         assert!(rung.median(Metric::P50).unwrap() >= 2_000.0);
-        // The server is watched wherever it is.
+        // The server's CPU is measured in a namespace, too.
         assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
     }
     assert_eq!(left_behind(pid), Vec::<String>::new());
@@ -238,7 +238,7 @@ fn ladder_continues_without_namespace_permission() {
         let record = LadderRecord::load(&dir.path().join("ladder")).unwrap();
         assert_eq!((record.rungs.len(), record.skipped.len()), (1, 2));
         assert_eq!(record.rungs[0].slices.len(), 2);
-        // Where nothing else is left, there is nothing to measure.
+        // Without any other axis left there is nothing to measure.
         let only = "network = [\"namespaces\"]\ntls = [\"off\", \"server\"]";
         let _ = fs::remove_dir_all(dir.path().join("ladder"));
         let output = command(dir.path(), only)
@@ -270,7 +270,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
             assert_eq!(slice.errors, 0, "{rung:?}");
             assert!(slice.server_cpu_us_per_call.is_some(), "{rung:?}");
             assert_eq!(slice.sidecar_cpu_us_per_call.is_some(), i > 0, "{rung:?}");
-            // A connection takes a few kilobytes at least, and less than a megabyte.
+            // A connection takes between a few kilobytes and a megabyte.
             let memory = slice.server_bytes_per_connection.unwrap();
             assert!((1_000.0..1e6).contains(&memory), "{memory}");
         }
@@ -281,7 +281,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
     }
 }
 
-/// The processes that `parent` has started and that are there.
+/// Returns the running child processes of `parent`.
 fn children(parent: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let list = list.unwrap_or_default();
@@ -307,7 +307,7 @@ fn killed_ladder_stops_servers_and_sidecars() {
         .spawn()
         .unwrap();
     let end = Instant::now() + Duration::from_secs(300);
-    // Two sidecars and the server or servers behind them.
+    // Two sidecars, and one server or several behind them.
     let started = loop {
         let started = children(child.id());
         if started.len() >= 3 {

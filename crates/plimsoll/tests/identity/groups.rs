@@ -1,4 +1,4 @@
-//! Key-exchange groups, agreed on by name at both ends.
+//! Key-exchange groups, configured by name and agreed on by both ends.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn each_group_is_negotiated_with_our_server() {
     let url = format!("https://localhost:{}/bytes/100", server.port);
     let agreed = alike(&place, &url, &[]);
     assert_eq!(agreed["group"], "X25519MLKEM768", "{agreed}");
-    // The report says the same.
+    // The report names the same group.
     let shown = place.expect(0, &["report", "run"]);
     let words: Vec<&str> = shown.split_whitespace().collect();
     let shown = words.join(" ");

@@ -1,4 +1,4 @@
-//! Kinds of certificates, shown and checked at both ends.
+//! Kinds of certificates, presented and verified at both ends.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn both_ends_verify_each_certificate_kind() {
             errors[0]["code"], "TLS_CLIENT_CERTIFICATE_REQUIRED",
             "{errors}"
         );
-        // And where connections rest.
+        // Held connections work with them, too.
         let server = place.serve(&[&["hold"], &SERVER_MTLS[..]].concat());
         let url = format!("tls://localhost:{}", server.port);
         let hold = [
@@ -99,7 +99,7 @@ fn openssl_interoperates_with_each_certificate_kind() {
             .expect("taken");
         let said = child.wait_with_output().expect("an end");
         let answer = text(&said.stdout);
-        // Only who has shown its certificate is answered.
+        // Only a client that has presented its certificate is answered.
         assert!(
             answer.contains("200 OK"),
             "{kind}: {answer} {}",
@@ -161,7 +161,7 @@ fn both_ends_verify_crls_of_each_kind() {
             "run",
         ];
         let list = ["--crl", "certs/ca.crl"];
-        // The client finds the server good, and the server finds the client revoked.
+        // The client accepts the server's certificate, and the server finds the client's revoked.
         let out = place.run(&[&fetch[..], &list, &IDENTITY, &CLIENT_TLS].concat());
         assert_eq!(out.status.code(), Some(1), "{kind}");
         let errors = &place.run_json("run")["total"]["errors_by_code"];
