@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""What ladders in turns can show: how finely they resolve, how often they claim what is not there,
-and how often they find what is.
+"""Power of interleaved ladders: their resolution, how often they claim a difference that does not exist,
+and how often they find one that does.
 
-Every ladder is a short live one, with servers of its own, and measures turns alone; that of the resolution also
-what a bill has besides them. `--loops N` has N busy loops beside them, as neighbours on a machine are.
+Every ladder is a short live one with its own servers and measures interleaved batches only; the one for the
+resolution also measures the other parts of a ladder's table. `--loops N` runs N busy loops, like other load on
+a machine.
 
     bench/bill.py                        all of it: about ten minutes
     bench/bill.py --quick                two ladders of each kind
@@ -39,7 +40,7 @@ GOAL_RESOLUTION_US, GOAL_BUSY_US, GOAL_CPU, GOAL_CLAIMED, GOAL_FOUND, GOAL_OFF_U
 
 
 def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
-    """The record of one ladder."""
+    """Runs one ladder; returns its record."""
     plan = folder / f"plan-{seed}.toml"
     plan.write_text(f"seed = {seed}\n" + PLAN.format(vector=bench.VECTOR, rate=args.rate, seconds=seconds, rungs=rungs, parts=parts), encoding="utf-8")
     command = [bench.plimsoll(), "ladder", plan, "--out", folder / f"ladder-{seed}", "--json", "--quiet"]
@@ -50,7 +51,7 @@ def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
 
 
 def added(record, metric, of=1, to=0):
-    """(estimate, lower, upper) of a difference; None where it is not known."""
+    """Returns (estimate, lower, upper) of a difference, or None if it is unknown."""
     for d in record["turns"]["differences"]:
         if (d["of"], d["to"], d["metric"]) == (of, to, metric):
             return d["shift"], d["low"], d["high"]
