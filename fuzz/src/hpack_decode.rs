@@ -3,7 +3,6 @@
 //!
 //! The first byte of the input is the table's size in units of 32 bytes; then come blocks, each
 //! after a byte with its length.
-//! blocks, each after a byte with its length.
 
 #![no_main]
 
