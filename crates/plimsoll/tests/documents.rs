@@ -20,7 +20,7 @@ const DOCUMENTS: [&str; 6] = [
 
 /// Runs a command that writes its documents, and compares them with those of its run directory.
 #[track_caller]
-fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
+fn assert_writes_documents(place: &Place, directory: &str, arguments: &[&str]) {
     let arguments = [arguments, &["--out", directory, "-q"], &DOCUMENTS].concat();
     let output = place.run(&arguments);
     assert!(
@@ -34,12 +34,12 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
     );
     let stderr = stderr_of(&output);
     assert!(!stderr.contains("written to"), "{arguments:?}: {stderr}");
-    is_of(place, &[directory]);
+    assert_documents_match(place, &[directory]);
 }
 
 /// Asserts that the documents are those of these directories.
 #[track_caller]
-fn is_of(place: &Place, directories: &[&str]) {
+fn assert_documents_match(place: &Place, directories: &[&str]) {
     for pair in DOCUMENTS.chunks(2) {
         let again = [&["report"], directories, &[pair[0], "-"]].concat();
         assert_eq!(place.expect(0, &again), place.read(pair[1]), "{again:?}");
@@ -55,18 +55,18 @@ fn every_measuring_command_writes_documents() {
     let url = score.plaintext();
     let load = ["--rate", "100/s", "--duration", "500ms"];
     let quick = [&["grpc", &url], &SCORE[..], &load].concat();
-    leaves_documents(&place, "quick", &quick);
+    assert_writes_documents(&place, "quick", &quick);
 
     fs::copy(place.path("quick/plan.toml"), place.path("plan.toml")).expect("a plan");
-    leaves_documents(&place, "plan", &["run", "plan.toml"]);
+    assert_writes_documents(&place, "plan", &["run", "plan.toml"]);
     let objective = ["--objective", "errors < 50%"];
     let trials = ["--trial", "200ms", "--trials", "1", "--budget", "2s"];
     let search = [&["find", "plan.toml"], &objective[..], &trials].concat();
-    leaves_documents(&place, "search", &search);
+    assert_writes_documents(&place, "search", &search);
     let (old, new) = (format!("old={url}"), format!("new={url}"));
     let beside = ["--duration", "1s", "--parts", "none", "--rate", "100/s"];
     let ladder = [&["ladder", &old, &new], &SCORE[..], &beside].concat();
-    leaves_documents(&place, "ladder", &ladder);
+    assert_writes_documents(&place, "ladder", &ladder);
     let gate = ["--fail-if", "p50 +900%", "--budget", "2s"];
     let live = [
         &["compare", "--live", &old, &new],
@@ -75,13 +75,13 @@ fn every_measuring_command_writes_documents() {
         &gate,
     ]
     .concat();
-    leaves_documents(&place, "live", &live);
+    assert_writes_documents(&place, "live", &live);
     let junit = place.expect(0, &["report", "live", "--junit", "-"]);
     assert!(junit.contains("new: p50 +900%"), "{junit}");
 
     let file = format!("http://127.0.0.1:{}/bytes/1KiB", files.port);
     let fetch = ["fetch", &file, "--duration", "300ms", "--clients", "1"];
-    leaves_documents(&place, "fetch", &fetch);
+    assert_writes_documents(&place, "fetch", &fetch);
 
     // Several plans share one document that covers all runs.
     let several = ["run", "plan.toml", "plan.toml", "--name", "twice", "-q"];
@@ -97,7 +97,7 @@ fn every_measuring_command_writes_documents() {
     // The name of the last one is as good as its directory.
     assert_eq!(place.read("runs/LATEST"), format!("{}\n", runs[1]));
     let runs = [format!("runs/{}", runs[0]), format!("runs/{}", runs[1])];
-    is_of(&place, &[&runs[0], &runs[1]]);
+    assert_documents_match(&place, &[&runs[0], &runs[1]]);
     let last = place.expect(0, &["report", &runs[1], "--markdown", "-"]);
     for name in ["LATEST", "runs/LATEST"] {
         assert_eq!(place.expect(0, &["report", name, "--markdown", "-"]), last);
@@ -241,7 +241,7 @@ fn failed_start_still_writes_documents() {
         junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"),
         "{junit}"
     );
-    is_of(&place, &["run"]);
+    assert_documents_match(&place, &["run"]);
 }
 
 #[test]

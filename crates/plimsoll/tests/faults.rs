@@ -22,7 +22,7 @@ use support::{LONGEST, ORDER, Place, SCORE, Server, only_run, output, stderr_of,
 const DEFECT: i32 = 70;
 
 /// Returns a command with `fault` injected in each of its processes.
-fn faulty(place: &Place, fault: &str, arguments: &[&str]) -> Command {
+fn command_with_fault(place: &Place, fault: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(arguments);
     command.env("PLIMSOLL_FAULT", fault);
     command
@@ -36,7 +36,7 @@ fn count(value: &Value) -> u64 {
 
 /// Asserts that the output names the place, says that it is Plimsoll's defect, and what to do.
 #[track_caller]
-fn is_reported(output: &Output, fault: &str) {
+fn assert_defect_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
     for words in [
         "an error in plimsoll, not in what it talks to: ",
@@ -50,10 +50,10 @@ fn is_reported(output: &Output, fault: &str) {
 
 /// Asserts that the run is partial because of `fault` and that every call is counted exactly once.
 #[track_caller]
-fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
+fn assert_partial_run(place: &Place, output: &Output, fault: &str) -> Value {
     let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(DEFECT), "{all}");
-    is_reported(output, fault);
+    assert_defect_reported(output, fault);
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial", "{all}");
     let reason = run["reason"].as_str().expect("a reason");
@@ -88,9 +88,9 @@ fn worker_panic_loses_no_figures() {
         let _ = fs::remove_dir_all(place.path("run"));
         let two = ["--connections", "4", "--workers", "2"];
         let arguments = load(&url, &[&two, more].concat());
-        let mut command = faulty(&place, "call:600", &arguments);
+        let mut command = command_with_fault(&place, "call:600", &arguments);
         let output = output(&mut command, LONGEST);
-        let run = is_kept(&place, &output, "call");
+        let run = assert_partial_run(&place, &output, "call");
         // All 599 calls that ended before, of either worker and any second, and the calls of the
         // other worker that were in flight.
         let ended = count(&run["total"]["ok"]);
@@ -108,8 +108,11 @@ fn panic_with_cold_connections_loses_no_figures() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let arguments = load(&url, &["--cold", "--rate", "100/s"]);
-    let output = output(&mut faulty(&place, "call:120", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "call");
+    let output = output(
+        &mut command_with_fault(&place, "call:120", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "call");
     assert!(count(&run["total"]["ok"]) >= 119, "{}", run["total"]);
 }
 
@@ -129,8 +132,11 @@ fn script_panic_loses_no_figures() {
         &["--out", "run", "-q"],
     ]
     .concat();
-    let output = output(&mut faulty(&place, "script:2000", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "script");
+    let output = output(
+        &mut command_with_fault(&place, "script:2000", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "script");
     assert!(count(&run["total"]["ok"]) > 0, "{}", run["total"]);
 }
 
@@ -140,8 +146,11 @@ fn panicking_process_hands_over_its_measurements() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let two = ["--rate", "400/s", "--connections", "4", "--processes", "2"];
-    let output = output(&mut faulty(&place, "call:400", &load(&url, &two)), LONGEST);
-    let run = is_kept(&place, &output, "call");
+    let output = output(
+        &mut command_with_fault(&place, "call:400", &load(&url, &two)),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "call");
     let reason = run["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("process "), "{reason}");
     // Its own 399 calls, and nearly as many of the other process.
@@ -154,8 +163,11 @@ fn interval_observer_panic_keeps_results() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let arguments = load(&url, &["--rate", "100/s"]);
-    let output = output(&mut faulty(&place, "interval:2", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "interval");
+    let output = output(
+        &mut command_with_fault(&place, "interval:2", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "interval");
     assert!(count(&run["total"]["ok"]) > 20, "{}", run["total"]);
 }
 
@@ -165,15 +177,15 @@ fn panic_in_first_call_exits_as_defect() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let mut command = faulty(&place, "call:1", &load(&url, &["--rate", "100/s"]));
+    let mut command = command_with_fault(&place, "call:1", &load(&url, &["--rate", "100/s"]));
     let output = output(&mut command, LONGEST);
     assert_eq!(output.status.code(), Some(DEFECT));
-    is_reported(&output, "call");
+    assert_defect_reported(&output, "call");
 }
 
 /// Starts a server with an injected fault and reads its output.
 fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
-    let mut command = faulty(place, fault, arguments);
+    let mut command = command_with_fault(place, fault, arguments);
     Server::start(command.stderr(Stdio::piped()))
 }
 
@@ -278,7 +290,7 @@ fn multiprocess_server_reports_panics_at_exit() {
         "--processes",
         "2",
     ];
-    let mut command = faulty(&place, "connection:3", &arguments);
+    let mut command = command_with_fault(&place, "connection:3", &arguments);
     let server = Server::start(command.stderr(Stdio::null()));
     let url = server.plaintext();
     let flags = ["--connections", "16", "--clients", "16", "--calls", "200"];
@@ -310,7 +322,7 @@ fn sidecar_survives_worker_panic() {
     fs::remove_dir_all(place.path("run")).expect("a run");
     let again = place.expect_run(0, &flags);
     assert_eq!(again["total"]["errors"], 0, "{again}");
-    let page = asked(&admin, "/metrics");
+    let page = http_get(&admin, "/metrics");
     assert!(
         page.contains("\nplimsoll_sidecar_panics_total 1\n"),
         "{page}"
@@ -323,7 +335,7 @@ fn sidecar_survives_worker_panic() {
 /// Asserts that a process that can no longer wait for its sockets exits with an error that names
 /// the system call, after its other threads have finished.
 #[track_caller]
-fn ends_by_itself(mut server: Server, system_call: &str) {
+fn assert_exits_with_error(mut server: Server, system_call: &str) {
     let code = support::wait(&mut server.child);
     let mut stderr = server.child.stderr.take().expect("stderr is piped");
     let mut printed = String::new();
@@ -346,7 +358,7 @@ fn server_with_failing_epoll_exits_with_error() {
             drop(TcpStream::connect(&address));
             std::thread::sleep(Duration::from_millis(5));
         }
-        ends_by_itself(server, "epoll_pwait2");
+        assert_exits_with_error(server, "epoll_pwait2");
     }
 }
 
@@ -358,7 +370,7 @@ fn sidecar_with_failing_epoll_exits_with_error() {
     fs::write(place.path("sidecar.toml"), toml).expect("writable");
     let arguments = ["relay", "sidecar", "sidecar.toml"];
     // The workers wake up by themselves several times a second.
-    ends_by_itself(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
+    assert_exits_with_error(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
 }
 
 #[test]
@@ -393,14 +405,14 @@ fn gateway_survives_connection_panic() {
     let place = Place::new();
     let arguments = ["relay", "gateway", "--echo", "--listen", "127.0.0.1:0"];
     let server = serve(&place, "gateway:1", &arguments);
-    assert_eq!(asked(&server.address(), "/health"), "");
-    let answer = asked(&server.address(), "/health");
+    assert_eq!(http_get(&server.address(), "/health"), "");
+    let answer = http_get(&server.address(), "/health");
     assert!(answer.contains("healthy"), "{answer}");
     ends_as_defect(server, "gateway");
 }
 
 /// Returns what a server answers over HTTP/1.1 until it closes the connection.
-fn asked(address: &str, path: &str) -> String {
+fn http_get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(30));
     stream.set_read_timeout(limit).expect("a limit");

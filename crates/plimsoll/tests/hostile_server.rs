@@ -95,7 +95,7 @@ fn idle(wire: Wire) -> &'static str {
 }
 
 /// The code that a plain HTTP client reports, for behaviours that are not about gRPC or files.
-fn of_plain_http(behaviour: &Behaviour) -> Outcome {
+fn expected_http_outcome(behaviour: &Behaviour) -> Outcome {
     let differs = match behaviour.name {
         "grpc-http-503" => "HTTP_503",
         "grpc-http-302" => "HTTP_302",
@@ -146,7 +146,7 @@ impl Case {
             Client::Own => (behaviour.name.to_owned(), behaviour.outcome),
             Client::PlainHttp => (
                 format!("{} by http", behaviour.name),
-                of_plain_http(behaviour),
+                expected_http_outcome(behaviour),
             ),
         };
         Case {
@@ -216,7 +216,7 @@ fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
 }
 
 /// Returns what is wrong with the report.
-fn wrong(place: &Place, case: &Case, output: &Output) -> String {
+fn find_problems(place: &Place, case: &Case, output: &Output) -> String {
     let printed = stderr_of(output);
     let Some(code) = output.status.code() else {
         return format!("ended by a signal: {printed}");
@@ -312,7 +312,7 @@ fn every_behaviour_ends_with_its_error_code() {
             scope.spawn(|| {
                 while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (output, peak) = run(&place, &case.name, &case.load);
-                    let mut problems = wrong(&place, case, &output);
+                    let mut problems = find_problems(&place, case, &output);
                     let idle = idle[&case.wire];
                     if peak > idle + ROOM {
                         let _ = write!(problems, "held {peak} B, idle {idle} B");

@@ -16,7 +16,7 @@ use plimsoll_model::run::Run;
 use plimsoll_stack::namespace::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
-fn climb(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
+fn run_ladder(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
     let output = command(dir, ladder).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -54,7 +54,7 @@ serve = ["score", "--delay", "2ms", "--workers", "1"]
 #[test]
 fn plaintext_tls_and_mtls_are_three_rungs() {
     let dir = tempfile::tempdir().unwrap();
-    let (output, record) = climb(
+    let (output, record) = run_ladder(
         dir.path(),
         "tls = [\"off\", \"server\", \"mutual\"]\nrounds = 10",
     );
@@ -87,7 +87,7 @@ fn plaintext_tls_and_mtls_are_three_rungs() {
 #[test]
 fn equal_rungs_show_no_clear_difference() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, record) = climb(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
+    let (_, record) = run_ladder(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
     for metric in Metric::ALL {
         if let Added::Clear(d) = record.added(1, 0, metric) {
@@ -103,7 +103,7 @@ const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespac
     { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
 
 /// Returns whether network namespaces can be created here; prints a note if not.
-fn may_make_namespaces() -> bool {
+fn can_create_namespaces() -> bool {
     match Namespace::make() {
         Ok(_) => true,
         Err(error) => {
@@ -115,7 +115,7 @@ fn may_make_namespaces() -> bool {
 }
 
 /// Returns the namespaces of ladders, and the devices that lead to them.
-fn left_behind(pid: u32) -> Vec<String> {
+fn leftover_namespaces(pid: u32) -> Vec<String> {
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries
@@ -136,7 +136,7 @@ fn left_behind(pid: u32) -> Vec<String> {
 
 #[test]
 fn namespaces_isolate_rungs_and_are_removed() {
-    if !may_make_namespaces() {
+    if !can_create_namespaces() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -170,12 +170,12 @@ fn namespaces_isolate_rungs_and_are_removed() {
         // The server's CPU is measured in a namespace, too.
         assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
     }
-    assert_eq!(left_behind(pid), Vec::<String>::new());
+    assert_eq!(leftover_namespaces(pid), Vec::<String>::new());
 }
 
 #[test]
 fn interrupt_removes_namespace() {
-    if !may_make_namespaces() {
+    if !can_create_namespaces() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -190,10 +190,10 @@ fn interrupt_removes_namespace() {
         assert!(Instant::now() < end, "no slice in the namespace");
         thread::sleep(Duration::from_millis(20));
     }
-    assert_ne!(left_behind(child.id()), Vec::<String>::new());
+    assert_ne!(leftover_namespaces(child.id()), Vec::<String>::new());
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(left_behind(child.id()), Vec::<String>::new());
+    assert_eq!(leftover_namespaces(child.id()), Vec::<String>::new());
     assert!(
         LadderRecord::load(&dir.path().join("ladder"))
             .unwrap()
@@ -252,7 +252,7 @@ fn ladder_continues_without_namespace_permission() {
 #[test]
 fn sidecar_cpu_and_server_memory_are_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let (output, record) = climb(
+    let (output, record) = run_ladder(
         dir.path(),
         "via = [\"direct\", \"one sidecar\", \"two sidecars\"]\nrounds = 2\n\"load.connections\" = [120]",
     );

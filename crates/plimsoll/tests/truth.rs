@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use serde_json::Value;
-use support::{Place, SCORE, aloud, signal};
+use support::{Place, SCORE, print_uncaptured, signal};
 
 /// Serialises the tests, because tests that measure time would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
@@ -116,7 +116,7 @@ fn micros(run: &Value, times: &str, what: &str) -> f64 {
 fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
     for (name, least) in at_least_ms {
         let seen = micros(run, "response", name) / 1e3;
-        aloud(format_args!(
+        print_uncaptured(format_args!(
             "response {name}: {seen:.1} ms; by arithmetic {least:.1} ms"
         ));
         // Half a percent: the histogram's three digits, and one call more or less.
@@ -176,7 +176,7 @@ fn stream_wait_lengthens_only_response_time() {
     check(&run, &[("p99", 405.0), ("max", 505.0)]);
     let mean = |times| micros(&run, times, "mean");
     let service = mean("service");
-    aloud(format_args!("service mean: {:.1} ms", service / 1e3));
+    print_uncaptured(format_args!("service mean: {:.1} ms", service / 1e3));
     // The sum holds on any machine: of three means, one is the sum of the others.
     assert!(
         (mean("response") - mean("lag") - service).abs() <= 0.005 * mean("response"),

@@ -49,7 +49,7 @@ pub(crate) fn upgrade(path: &str, headers: &str) -> String {
 
 /// Something that was received.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     Frame(Value),
     Close(u16),
     /// The connection ended without a Close.
@@ -59,7 +59,7 @@ pub(crate) enum Came {
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     reader: Reader,
-    came: VecDeque<Came>,
+    came: VecDeque<Received>,
     pub(crate) answer_pings: bool,
 }
 
@@ -129,9 +129,9 @@ impl Client {
             .read(bytes, |message| {
                 match message {
                     Message::Text(text) => {
-                        came.push_back(Came::Frame(serde_json::from_str(text).unwrap()));
+                        came.push_back(Received::Frame(serde_json::from_str(text).unwrap()));
                     }
-                    Message::Close { code, .. } => came.push_back(Came::Close(code)),
+                    Message::Close { code, .. } => came.push_back(Received::Close(code)),
                     Message::Ping(payload) => pongs.push(payload.to_vec()),
                     other => panic!("unexpected {other:?}"),
                 }
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn next(&mut self) -> Came {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             if let Some(came) = self.came.pop_front() {
                 return came;
@@ -153,7 +153,7 @@ impl Client {
             let mut bytes = vec![0; 16 * 1024];
             let read = timeout(LIMIT, self.stream.read(&mut bytes)).await;
             match read.expect("something from the gateway in time") {
-                Ok(0) | Err(_) => return Came::End,
+                Ok(0) | Err(_) => return Received::End,
                 Ok(n) => self.take(&bytes[..n]).await,
             }
         }
@@ -161,7 +161,7 @@ impl Client {
 
     pub(crate) async fn frame(&mut self) -> Value {
         match self.next().await {
-            Came::Frame(frame) => frame,
+            Received::Frame(frame) => frame,
             other => panic!("expected a frame, got {other:?}"),
         }
     }
@@ -183,9 +183,9 @@ impl Client {
     pub(crate) async fn close_code(&mut self) -> u16 {
         loop {
             match self.next().await {
-                Came::Frame(_) => {}
-                Came::Close(code) => return code,
-                Came::End => return 1006,
+                Received::Frame(_) => {}
+                Received::Close(code) => return code,
+                Received::End => return 1006,
             }
         }
     }

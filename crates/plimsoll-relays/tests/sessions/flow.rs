@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::{Opcode, put_masked};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::client::{Came, Client, LIMIT, http, numbers, post};
+use crate::client::{Client, LIMIT, Received, http, numbers, post};
 use crate::stack::{Stack, quick};
 
 #[tokio::test]
@@ -44,8 +44,8 @@ async fn frame_numbers_continue_across_queries() {
         "a closed session runs no more"
     );
     client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
-    assert_eq!(client.next().await, Came::Close(1000));
-    assert_eq!(client.next().await, Came::End);
+    assert_eq!(client.next().await, Received::Close(1000));
+    assert_eq!(client.next().await, Received::End);
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ impl Killer {
 }
 
 /// Asserts that everything was received, once and in order.
-pub(crate) fn whole(record: &StageRecord, queries: u64) {
+pub(crate) fn assert_complete(record: &StageRecord, queries: u64) {
     let outcomes = || format!("{:?} {:?}", record.outcomes, record.measures);
     assert_eq!(
         (record.due, record.ok()),
@@ -91,7 +91,7 @@ pub(crate) fn whole(record: &StageRecord, queries: u64) {
 /// Runs one query in each of several sessions and asserts that all are complete, although something
 /// happens to the bus once all have begun to send tokens. A query that begins while the bus is down
 /// is refused, and how long it is down depends on the machine.
-pub(crate) async fn whole_despite(
+pub(crate) async fn assert_complete_despite(
     stack: &Stack,
     gateway: &GatewayProcess,
     sessions: u32,
@@ -109,7 +109,7 @@ pub(crate) async fn whole_despite(
         disturbing.await;
     };
     let (record, ()) = tokio::join!(loading, disturbing);
-    whole(&record, queries);
+    assert_complete(&record, queries);
     record
 }
 
@@ -124,7 +124,7 @@ async fn killed_sockets_lose_no_tokens() {
     let record = Loading::closed(50, 3)
         .carry_out(stack.api, killer.address)
         .await;
-    whole(&record, 150);
+    assert_complete(&record, 150);
     assert!(killer.kills() >= 200, "{}", killer.kills());
     assert!(of(&record, Count::Reconnects) >= 200);
 }
@@ -147,7 +147,7 @@ async fn killed_redis_connections_lose_no_tokens() {
     let record = Loading::closed(30, 4)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 120);
+    assert_complete(&record, 120);
     assert!(killer.kills() >= 10, "{}", killer.kills());
     // Without further disturbance everything continues to work.
     killer.active.store(false, Ordering::Relaxed);
@@ -155,5 +155,5 @@ async fn killed_redis_connections_lose_no_tokens() {
     let record = Loading::closed(5, 2)
         .carry_out(again.api, gateway.address)
         .await;
-    whole(&record, 10);
+    assert_complete(&record, 10);
 }

@@ -11,7 +11,7 @@ use plimsoll_relays::llm::LlmOptions;
 use plimsoll_relays::token::Keys;
 use plimsoll_wire::websocket::Opcode;
 
-use crate::client::{Came, Client, LIMIT, http, numbers};
+use crate::client::{Client, LIMIT, Received, http, numbers};
 use crate::redis::Server;
 use crate::stack::{GatewayProcess, SECRET, Stack, quick};
 
@@ -99,12 +99,12 @@ async fn new_socket_resumes_at_old_position() {
         let new = open(stack.gateway.address, &session, &token).await;
         loop {
             match old.next().await {
-                Came::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
-                Came::Close(code) => {
+                Received::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
+                Received::Close(code) => {
                     assert_eq!(code, 4001);
                     break;
                 }
-                Came::End => panic!("no Close"),
+                Received::End => panic!("no Close"),
             }
         }
         old = new;

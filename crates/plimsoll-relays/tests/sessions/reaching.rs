@@ -11,7 +11,7 @@ use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, numbers};
-use crate::killing::{whole, whole_despite};
+use crate::killing::{assert_complete, assert_complete_despite};
 use crate::load::Loading;
 use crate::ports::free_port;
 use crate::redis::{READY_LIMIT, Server};
@@ -44,14 +44,14 @@ async fn refusal(address: &RedisAddress) -> String {
 }
 
 /// Runs sessions whose backend and gateway have separate connections.
-async fn carries_sessions(address: &RedisAddress) {
+async fn assert_sessions_work(address: &RedisAddress) {
     let stack = Stack::on(ready(address).await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(address).await, GatewayOptions::default());
     let record = Loading::closed(10, 2)
         .within(PATIENCE)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 20);
+    assert_complete(&record, 20);
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -116,7 +116,7 @@ async fn sessions_run_over_mutual_tls() {
         let authority = Some(secured.authority());
         plain.clone().with_certificates(authority, client)
     };
-    carries_sessions(&secured.reach(&url)).await;
+    assert_sessions_work(&secured.reach(&url)).await;
     // A server with a certificate of an unknown CA, and one that requires a client certificate.
     let reason = refusal(&plain).await;
     assert!(reason.contains("UnknownIssuer"), "{reason}");
@@ -128,8 +128,8 @@ async fn sessions_run_over_mutual_tls() {
 async fn sessions_run_over_unix_socket() {
     let server = Server::configured("port 0\nunixsocket DIR/socket");
     let path = server.dir.path().join("socket");
-    carries_sessions(&address(&format!("unix://{}", path.display()))).await;
-    carries_sessions(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
+    assert_sessions_work(&address(&format!("unix://{}", path.display()))).await;
+    assert_sessions_work(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,8 +141,8 @@ async fn redis_auth_error_is_immediate() {
     );
     let with =
         |credentials: &str| address(&format!("redis://{credentials}127.0.0.1:{}", server.port));
-    carries_sessions(&with("plimsoll:s%2Fcret@")).await;
-    carries_sessions(&with(":both@")).await;
+    assert_sessions_work(&with("plimsoll:s%2Fcret@")).await;
+    assert_sessions_work(&with(":both@")).await;
     for (credentials, needle) in [
         ("plimsoll:wrong@", "WRONGPASS"),
         (":wrong@", "WRONGPASS"),
@@ -248,7 +248,7 @@ async fn failing_over(secured: Option<&Secured>) {
                 assert!(sentinel.ask("SENTINEL FAILOVER main").starts_with("+OK"));
             }
         };
-        whole_despite(&stack, &gateway, 20, losing).await;
+        assert_complete_despite(&stack, &gateway, 20, losing).await;
         until("no failover", || master() != old);
         if !killed {
             let (old, _) = servers.iter().find(|(_, port)| *port == old).unwrap();
@@ -368,7 +368,7 @@ async fn cluster_uses_all_nodes_without_loss() {
         .within(PATIENCE)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 60);
+    assert_complete(&record, 60);
     for node in &nodes {
         let logs = node.ask("KEYS session:{*}:log");
         assert!(
@@ -378,13 +378,13 @@ async fn cluster_uses_all_nodes_without_loss() {
     }
     let mut idle = Idle::open(&stack, &gateway, 12).await;
     let cutting = async { nodes.iter().for_each(Server::drop_connections) };
-    whole_despite(&stack, &gateway, 30, cutting).await;
+    assert_complete_despite(&stack, &gateway, 30, cutting).await;
     idle.query().await;
     let killing = async {
         nodes[1].kill();
         nodes[1].restart();
     };
-    whole_despite(&stack, &gateway, 30, killing).await;
+    assert_complete_despite(&stack, &gateway, 30, killing).await;
     idle.query().await;
 }
 
@@ -402,7 +402,7 @@ async fn sessions_run_over_tls_cluster() {
         .iter()
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
-    carries_sessions(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
+    assert_sessions_work(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
 }
 
 /// Moves each node's slots to the next one, a third at a time, while clients read.
@@ -442,7 +442,7 @@ async fn slot_migration_loses_no_tokens() {
             moved.await.unwrap();
         };
         let (record, ()) = tokio::join!(loading, moving);
-        whole(&record, 160);
+        assert_complete(&record, 160);
     }
     for node in &nodes {
         until("slots are still moving", || {

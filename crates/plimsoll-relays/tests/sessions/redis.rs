@@ -12,7 +12,7 @@ use plimsoll_relays::llm::LlmOptions;
 use tokio::time::Instant;
 
 use crate::client::{Client, numbers};
-use crate::killing::whole_despite;
+use crate::killing::assert_complete_despite;
 use crate::load::{Loading, of};
 use crate::ports::free_port;
 use crate::stack::{GatewayProcess, Stack, quick};
@@ -258,7 +258,7 @@ async fn redis_crash_loses_no_tokens() {
         }
         server.restart();
     };
-    let record = whole_despite(&stack, &gateway, 40, killing).await;
+    let record = assert_complete_despite(&stack, &gateway, 40, killing).await;
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
     // Everything continues as before.
     let record = Loading::closed(10, 2)
@@ -282,11 +282,11 @@ async fn redis_stall_loses_no_tokens() {
         tokio::time::sleep(Duration::from_secs(2)).await;
         server.signal("-CONT");
     };
-    whole_despite(&stack, &gateway, 30, stopping).await;
+    assert_complete_despite(&stack, &gateway, 30, stopping).await;
     let record = Loading::closed(30, 1)
         .carry_out(stack.api, gateway.address)
         .await;
-    crate::killing::whole(&record, 30);
+    crate::killing::assert_complete(&record, 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

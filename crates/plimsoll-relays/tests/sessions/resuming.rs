@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 
-use crate::client::{Came, Client, numbers};
+use crate::client::{Client, Received, numbers};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 #[tokio::test]
@@ -114,10 +114,10 @@ async fn read_with_cuts(
         let cut_after = (seed >> 33) % 9;
         for _ in 0..=cut_after {
             match client.next().await {
-                Came::Frame(frame) if frame["type"] == "resumed" => {
+                Received::Frame(frame) if frame["type"] == "resumed" => {
                     assert_eq!(frame["resumed"], true, "{frame}");
                 }
-                Came::Frame(frame) => {
+                Received::Frame(frame) => {
                     seen += 1;
                     assert_eq!(
                         frame["seq"].as_u64(),
@@ -128,7 +128,7 @@ async fn read_with_cuts(
                         return cuts;
                     }
                 }
-                Came::Close(_) | Came::End => break,
+                Received::Close(_) | Received::End => break,
             }
         }
         cuts += 1;

@@ -9,7 +9,7 @@ use std::thread;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::{Form, Frame, Kind, Status};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, echo_server, eventually, request, route, sidecar};
 
 /// Answers every request with its content as soon as it may read.
@@ -166,7 +166,7 @@ fn stalled_grpc_upstream_delays_without_failing() {
     service.say(|out| plimsoll_wire::http2::write::window_update(out, 0, 1 << 30));
     let (mut bytes, mut ended) = (0, 0);
     while ended < CALLERS {
-        if let Came::Data { stream, data, end } = service.next() {
+        if let Received::Data { stream, data, end } = service.next() {
             bytes += data.len();
             if end {
                 let fields = [(":status", "200"), ("grpc-status", "0")];

@@ -9,7 +9,7 @@ use plimsoll_wire::http2::{Frame, PREFACE, flags, kind, split, write};
 
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     Headers {
         stream: u32,
         fields: Vec<(String, String)>,
@@ -34,10 +34,10 @@ pub(crate) enum Came {
     End,
 }
 
-impl Came {
+impl Received {
     /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let Came::Headers { fields, .. } = self else {
+        let Received::Headers { fields, .. } = self else {
             return None;
         };
         let found = fields.iter().find(|(known, _)| known == name);
@@ -46,9 +46,9 @@ impl Came {
 
     pub(crate) fn stream(&self) -> u32 {
         match self {
-            Came::Headers { stream, .. }
-            | Came::Data { stream, .. }
-            | Came::Reset { stream, .. } => *stream,
+            Received::Headers { stream, .. }
+            | Received::Data { stream, .. }
+            | Received::Reset { stream, .. } => *stream,
             _ => 0,
         }
     }
@@ -125,15 +125,17 @@ impl Http2Peer {
     }
 
     /// Returns the next frame of a call, or PING, which is answered.
-    pub(crate) fn next(&mut self) -> Came {
+    pub(crate) fn next(&mut self) -> Received {
         loop {
             let mut input = &self.bytes[..];
             let Some((head, payload)) = split(&mut input, 1 << 14).unwrap() else {
                 let mut buffer = [0; 65_536];
                 match self.stream.read(&mut buffer) {
                     Ok(read @ 1..) => self.bytes.extend_from_slice(&buffer[..read]),
-                    Ok(_) => return Came::End,
-                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return Came::End,
+                    Ok(_) => return Received::End,
+                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {
+                        return Received::End;
+                    }
                     Err(e) => panic!("nothing came: {e}"),
                 }
                 continue;
@@ -153,24 +155,24 @@ impl Http2Peer {
                     self.decoder
                         .decode(fragment, |f| fields.push((text(f.name), text(f.value))))
                         .unwrap();
-                    Some(Came::Headers {
+                    Some(Received::Headers {
                         stream,
                         fields,
                         end: end_stream,
                     })
                 }
-                Frame::Data { data, end_stream } => Some(Came::Data {
+                Frame::Data { data, end_stream } => Some(Received::Data {
                     stream,
                     data: data.to_vec(),
                     end: end_stream,
                 }),
-                Frame::ResetStream { code } => Some(Came::Reset {
+                Frame::ResetStream { code } => Some(Received::Reset {
                     stream,
                     code: code.0,
                 }),
                 Frame::GoAway {
                     last_stream, code, ..
-                } => Some(Came::GoAway {
+                } => Some(Received::GoAway {
                     last_stream,
                     code: code.0,
                 }),
@@ -181,9 +183,9 @@ impl Http2Peer {
                 Frame::Ping { data } => {
                     write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
                     answer.extend_from_slice(&data);
-                    Some(Came::Ping)
+                    Some(Received::Ping)
                 }
-                Frame::PingAck { .. } => Some(Came::PingAck),
+                Frame::PingAck { .. } => Some(Received::PingAck),
                 _ => None,
             };
             self.bytes.drain(..self.bytes.len() - left);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::{GoServer, Good, SCORE, client};
 use super::{eventually, route, sidecar};
 
@@ -31,7 +31,7 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
             loop {
                 let came = peer.next();
                 match came {
-                    Came::Ping => {
+                    Received::Ping => {
                         since_answer += 1;
                         counter.fetch_add(1, Ordering::SeqCst);
                         if since_answer > MAX_PINGS {
@@ -39,11 +39,11 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
                             peer.say(|out| write::goaway(out, 1 << 20, code, b"too_many_pings"));
                         }
                     }
-                    Came::Headers { stream, .. } if came.field("x-silent").is_none() => {
+                    Received::Headers { stream, .. } if came.field("x-silent").is_none() => {
                         peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
                         since_answer = 0;
                     }
-                    Came::End => break,
+                    Received::End => break,
                     _ => {}
                 }
             }

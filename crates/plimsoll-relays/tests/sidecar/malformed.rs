@@ -12,7 +12,7 @@ use plimsoll_protocols::grpc::target::echo::EchoOptions;
 use plimsoll_protocols::serving::reference::untyped;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::shapes::{MESSAGE, block, list, request, shapes};
 use super::{route, served, sidecar};
 
@@ -65,7 +65,7 @@ impl Good {
     pub(crate) fn end_call(&mut self, beside: &str) {
         loop {
             match self.peer.next() {
-                Came::Headers {
+                Received::Headers {
                     fields, end: true, ..
                 } => {
                     let status = fields.iter().find(|(name, _)| name == "grpc-status");
@@ -73,7 +73,7 @@ impl Good {
                     assert_eq!(status, Some("0"), "beside {beside}: {fields:?}");
                     break;
                 }
-                Came::Headers { .. } | Came::Data { .. } | Came::Ping => {}
+                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {}
                 other => panic!("beside {beside}: {other:?}"),
             }
         }
@@ -94,7 +94,7 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                 let mut open = Vec::new();
                 loop {
                     let (stream, end) = match peer.next() {
-                        Came::Headers {
+                        Received::Headers {
                             stream,
                             fields,
                             end,
@@ -102,8 +102,8 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                             open.push((stream, fields));
                             (stream, end)
                         }
-                        Came::Data { stream, end, .. } => (stream, end),
-                        Came::End => return,
+                        Received::Data { stream, end, .. } => (stream, end),
+                        Received::End => return,
                         _ => continue,
                     };
                     if end {
@@ -172,12 +172,14 @@ fn malformed_requests_never_reach_upstream() {
         bad.say(|out| shape.write(1, out));
         let refused = loop {
             match bad.next() {
-                Came::Headers { .. } | Came::Data { .. } | Came::Ping => passed.push(place),
+                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {
+                    passed.push(place)
+                }
                 other => break other,
             }
         };
-        let is_refused = matches!(refused, Came::Reset { stream: 1, code: 1 })
-            || matches!(refused, Came::GoAway { .. });
+        let is_refused = matches!(refused, Received::Reset { stream: 1, code: 1 })
+            || matches!(refused, Received::GoAway { .. });
         assert!(is_refused, "{place}: {refused:?}");
         good.call("a malformed request");
     }
@@ -325,16 +327,16 @@ fn expired_deadlines_leave_other_callers_unaffected() {
             while ended < 100 {
                 let came = bad.next();
                 match came {
-                    Came::Headers { end: true, .. } => {
+                    Received::Headers { end: true, .. } => {
                         assert_eq!(came.field("grpc-status"), Some("4"), "{came:?}");
                         ended += 1;
                     }
                     // An upstream may enforce the deadline itself; grpc-go then resets calls that
                     // it has not answered, which the sidecar passes on.
-                    Came::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
+                    Received::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
                     // The answer is followed by a reset, because the request was not complete.
-                    Came::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
-                    Came::Headers { .. } | Came::Ping => {}
+                    Received::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
+                    Received::Headers { .. } | Received::Ping => {}
                     other => panic!("{other:?}"),
                 }
             }

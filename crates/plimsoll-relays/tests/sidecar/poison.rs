@@ -8,7 +8,7 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::{ECHO, Good, client, make};
 use super::shapes::{block, request};
 use super::{eventually, route, sidecar};
@@ -49,10 +49,10 @@ fn serve(mut peer: Http2Peer) {
             held.push(came.stream());
         }
         match came {
-            Came::Data {
+            Received::Data {
                 stream, end: true, ..
             } => whole.push(stream),
-            Came::End => return,
+            Received::End => return,
             _ => {}
         }
         if whole.iter().any(|stream| !held.contains(stream)) {

@@ -7,7 +7,7 @@ use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_relays::sidecar::{Config, Sidecar};
 use plimsoll_wire::http2::ErrorCode;
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, Form, Frame, Status, admin_page, echo_server, eventually, request, sidecar};
 
 fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &str) -> String {
@@ -150,17 +150,17 @@ fn removed_route_sends_goaway_and_drains() {
     let mut client = Http2Peer::new(TcpStream::connect(at(&relay, "goes")).unwrap(), true, &[]);
     client.call(1, &[], true);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[]);
-    while !matches!(service.next(), Came::Headers { .. }) {}
+    while !matches!(service.next(), Received::Headers { .. }) {}
     reload(&relay, &kept).unwrap();
     for _ in 0..2 {
-        let Came::GoAway { code, .. } = client.next() else {
+        let Received::GoAway { code, .. } = client.next() else {
             panic!("no goodbye")
         };
         assert_eq!(code, ErrorCode::NO_ERROR.0);
     }
     service.headers(1, &[(":status", "200"), ("grpc-status", "0")], true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
-    assert_eq!(client.next(), Came::End);
+    assert_eq!(client.next(), Received::End);
     relay.stop();
 }
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::client;
 use super::{route, sidecar};
 
@@ -31,11 +31,11 @@ fn whole(service: &mut Http2Peer, expected: u32) -> (String, Vec<u8>, bool) {
         let came = service.next();
         assert_eq!(came.stream(), expected, "{came:?}");
         let is_end = match came {
-            Came::Data { data, end, .. } => {
+            Received::Data { data, end, .. } => {
                 all.extend_from_slice(&data);
                 end
             }
-            Came::Headers {
+            Received::Headers {
                 ref fields, end, ..
             } => {
                 has_trailers |= fields.iter().any(|(name, _)| name == "x-end");
@@ -74,7 +74,7 @@ fn calls_after_goaway_are_sent_again_whole() {
         ("parts", MAX_RESENT, true)
     );
     assert_eq!(first.next().stream(), 7);
-    assert!(matches!(first.next(), Came::Data { stream: 7, .. }));
+    assert!(matches!(first.next(), Received::Data { stream: 7, .. }));
     first.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
     let mut second = upstream(&listener);
     assert_eq!(whole(&mut second, 1).0, "bare");
@@ -119,9 +119,9 @@ fn refused_call_is_sent_again_while_short() {
     service.headers(5, &ANSWER, true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
     // Attempts are limited, and a request that is too long to be retained is not sent again.
-    let expect_refused = |came: Came, stream: u32| {
+    let expect_refused = |came: Received, stream: u32| {
         let code = refused.0;
-        assert_eq!(came, Came::Reset { stream, code });
+        assert_eq!(came, Received::Reset { stream, code });
     };
     client.call(3, &[], true);
     for stream in [7, 9, 11] {
@@ -142,7 +142,7 @@ fn refused_call_is_sent_again_while_short() {
     service.say(|out| write::reset_stream(out, 15, ErrorCode::CANCEL));
     assert_eq!(
         client.next(),
-        Came::Reset {
+        Received::Reset {
             stream: 7,
             code: ErrorCode::CANCEL.0
         }

@@ -7,7 +7,7 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, Form, admin_page, echo_server, eventually, request, sidecar};
 
 const ANSWER: [(&str, &str); 3] = [
@@ -28,15 +28,15 @@ pub(crate) fn service(listener: TcpListener, answers: bool) {
             thread::spawn(move || {
                 loop {
                     match peer.next() {
-                        Came::Headers {
+                        Received::Headers {
                             stream, end: true, ..
                         }
-                        | Came::Data {
+                        | Received::Data {
                             stream, end: true, ..
                         } if answers => {
                             peer.headers(stream, &ANSWER, true);
                         }
-                        Came::End => return,
+                        Received::End => return,
                         _ => {}
                     }
                 }

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{
-    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_of_reader, signal, stderr_of, text,
+    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_with_stdin, signal, stderr_of, text,
     wait,
 };
 

@@ -176,7 +176,7 @@ fn directory_or_fifo_as_file_is_rejected() {
         };
         let mut command = place.command(&[command, &flags, class, &load].concat());
         command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
-        let output = output_of_reader(&mut command, Duration::from_secs(30));
+        let output = output_with_stdin(&mut command, Duration::from_secs(30));
         let said = stderr_of(&output);
         assert!(
             !output.status.success() && said.contains(problem),

@@ -36,7 +36,7 @@ impl Talk {
         }
     }
 
-    fn type_in(&mut self, text: &str) {
+    fn send_text(&mut self, text: &str) {
         self.stdin.write_all(text.as_bytes()).expect("it listens");
         self.stdin.flush().expect("it listens");
         // One command per read.
@@ -45,7 +45,7 @@ impl Talk {
 
     /// Waits until `needle` has been printed `times` times.
     #[track_caller]
-    fn hear(&self, needle: &str, times: usize) -> String {
+    fn wait_for_text(&self, needle: &str, times: usize) -> String {
         let end = Instant::now() + LONGEST;
         loop {
             let heard = self.heard.lock().expect("whole").clone();
@@ -106,16 +106,16 @@ fn openssl_client_survives_key_updates_and_resumes() {
             "session.pem",
         ];
         let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
-        client.type_in("hello there\n");
-        client.hear("hello there", 1);
+        client.send_text("hello there\n");
+        client.wait_for_text("hello there", 1);
         // `K` updates the keys here and requests an update from the peer; `k` only updates here.
-        client.type_in("K\n");
-        client.type_in("new keys\n");
-        client.hear("new keys", 1);
-        client.type_in("k\n");
-        client.type_in("newer keys\n");
-        client.hear("newer keys", 1);
-        client.type_in("Q\n");
+        client.send_text("K\n");
+        client.send_text("new keys\n");
+        client.wait_for_text("new keys", 1);
+        client.send_text("k\n");
+        client.send_text("newer keys\n");
+        client.wait_for_text("newer keys", 1);
+        client.send_text("Q\n");
         assert_eq!(wait(&mut client.child), 0);
     }
     let (code, printed) = server.stop();
@@ -167,7 +167,7 @@ fn openssl_server_updates_keys_on_idle_connection() {
     }
 
     let mut server = Talk::start(&mut s_server(&place, &[]));
-    let heard = server.hear("127.0.0.1:", 1);
+    let heard = server.wait_for_text("127.0.0.1:", 1);
     let port = heard
         .split("127.0.0.1:")
         .nth(1)
@@ -194,13 +194,13 @@ fn openssl_server_updates_keys_on_idle_connection() {
         .stdout(Stdio::null())
         .spawn()
         .expect("it starts");
-    server.hear("...............", 1);
-    server.type_in("...............\n");
+    server.wait_for_text("...............", 1);
+    server.send_text("...............\n");
     // Updates the server's keys and requests an update from the client while the connection is
     // idle.
-    server.type_in("K\n");
-    server.hear("\n.......\n", 1);
-    server.type_in(".......\n");
+    server.send_text("K\n");
+    server.wait_for_text("\n.......\n", 1);
+    server.send_text(".......\n");
     let output = client.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
     let run = place.run_json("run");
@@ -254,7 +254,7 @@ fn third_party_echo_servers_work_by_default() {
     let place = Place::new();
     let mut python = Command::new("python3");
     let server = Talk::start(python.args(["-c", ECHO_SERVERS]));
-    let ports = server.hear("\n", 1);
+    let ports = server.wait_for_text("\n", 1);
     assert_eq!(ports.split_whitespace().count(), 6);
     for (nth, port) in ports.split_whitespace().enumerate() {
         let few = [

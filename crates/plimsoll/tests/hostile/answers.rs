@@ -30,7 +30,7 @@ fn server_half_close_fails_as_connection_closed() {
     let port = server(|stream| {
         grpc(&stream, held(), answer_first(10));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
@@ -49,7 +49,7 @@ fn garbage_between_answers_fails_calls() {
         grpc(&stream, held(), answer_first(10));
         let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert!(run["total"]["ok"].as_u64() >= Some(100), "{run}");

@@ -61,7 +61,7 @@ fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> O
     let output = attempt(&mut command);
     let printed = stderr_of(&output);
     if output.status.code() == Some(77) || printed.contains("unshare failed") {
-        aloud(format_args!(
+        print_uncaptured(format_args!(
             "NOT TRIED: this user may not mount a small disk ({printed}); the limit of file sizes stands for it in the test beside this one"
         ));
         return None;
@@ -164,7 +164,7 @@ fn too_few_descriptors_are_reported_before_load() {
 #[test]
 fn exhausted_descriptors_invalidate_run() {
     let place = Place::new();
-    let port = server(|stream| read_out(&stream));
+    let port = server(|stream| discard_input(&stream));
     let url = plaintext(port);
     let flags = [
         "--cold",

@@ -27,8 +27,8 @@ use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output,
-    stderr_of, text,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, output,
+    print_uncaptured, stderr_of, text,
 };
 
 /// Runs a command, which must exit in time, by itself and without a panic.
@@ -48,7 +48,7 @@ fn score<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
 /// Asserts that the load does not begin because no connection succeeds: one message with the code
 /// and `advice`, exit code 1, and a run directory that records it.
 #[track_caller]
-fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+fn assert_start_fails(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let mut arguments = score(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
     arguments.extend(flags);
     let output = attempt(&mut place.command(&arguments));
@@ -111,7 +111,7 @@ fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
 
 /// Asserts that a reflection query fails with the same message as a load.
 #[track_caller]
-fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+fn assert_reflection_fails(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let load = ["grpc", url, "-m", "a.B/C", "--clients", "1", "--calls", "1"];
     for arguments in [
         &["grpc", "list", url][..],
@@ -131,8 +131,8 @@ fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice:
 
 #[track_caller]
 fn fails_as(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
-    cannot_begin(place, url, flags, code, advice);
-    cannot_be_asked(place, url, flags, code, advice);
+    assert_start_fails(place, url, flags, code, advice);
+    assert_reflection_fails(place, url, flags, code, advice);
     each_cold_call_fails(place, url, flags, code);
 }
 
@@ -160,7 +160,7 @@ fn tls(port: u16) -> String {
 }
 
 /// Reads and discards until the peer closes.
-fn read_out(mut stream: &TcpStream) {
+fn discard_input(mut stream: &TcpStream) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
 }
@@ -254,7 +254,7 @@ fn http1_server_is_reported() {
             b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         );
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     fails_as(&place, &plaintext(port), &[], "NOT_HTTP2", "gRPC server");
 }
@@ -272,7 +272,7 @@ fn closed_port_is_reported_as_refused() {
 fn silent_server_causes_connect_timeout() {
     let place = Place::new();
     place.certificates();
-    let port = server(|stream| read_out(&stream));
+    let port = server(|stream| discard_input(&stream));
     let patience = ["--connect-timeout", "300ms"];
     let code = "CONNECT_TIMEOUT";
     fails_as(
@@ -294,7 +294,7 @@ fn garbage_preface_fails_every_call() {
     let port = server(|mut stream| {
         let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let cold = ["--cold", "--rate", "200/s", "--calls", "100"];
     let run = counted(&place, 1, &score(&plaintext(port), &cold));

@@ -366,7 +366,7 @@ fn plan_errors_do_not_show_secrets() {
         // The plan may come from stdin, too.
         let mut command = place.command(&["run", "-"]);
         command.stdin(fs::File::open(place.path(name)).unwrap());
-        let ended = crate::support::output_of_reader(&mut command, LONGEST);
+        let ended = crate::support::output_with_stdin(&mut command, LONGEST);
         assert_eq!(ended.status.code(), Some(2));
         is_clean(name, &ended);
     }

@@ -13,12 +13,12 @@ fn is_of_kind(agreed: &Value, kind: &str, signature: &str) {
 #[test]
 fn both_ends_verify_each_certificate_kind() {
     for (kind, signature) in KINDS {
-        let place = certified(kind);
+        let place = place_with_certificates(kind);
         let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         for records in ["own", "library"] {
             let flags = [&["--records", records], &IDENTITY[..]].concat();
-            is_of_kind(&alike(&place, &url, &flags), kind, signature);
+            is_of_kind(&uniform_handshake(&place, &url, &flags), kind, signature);
         }
         let refused = [
             "fetch",
@@ -61,7 +61,7 @@ fn both_ends_verify_each_certificate_kind() {
 fn openssl_interoperates_with_each_certificate_kind() {
     let version = Place::new();
     for (kind, signature) in known_to_openssl(&version, &KINDS) {
-        let place = certified(kind);
+        let place = place_with_certificates(kind);
         let ends = ["-CAfile", "certs/ca.crt", "-cert_chain", "certs/server.crt"];
         let demands = ["-Verify", "2", "-verify_return_error"];
         let server = s_server(
@@ -70,7 +70,7 @@ fn openssl_interoperates_with_each_certificate_kind() {
         );
         let url = format!("https://localhost:{}/file.bin", server.port);
         let flags = [&["--size", "1000B"], &IDENTITY[..]].concat();
-        let agreed = alike(&place, &url, &flags);
+        let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         let signed = agreed["signature"].as_str().expect("a signature");
         assert!(signed.starts_with(signature), "{agreed}");
@@ -187,7 +187,7 @@ fn multi_record_certificate_chain_works_with_peers() {
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
     for records in ["own", "library"] {
-        let agreed = alike(&place, &url, &["--records", records]);
+        let agreed = uniform_handshake(&place, &url, &["--records", records]);
         assert_eq!(agreed["chain"], 3, "{agreed}");
         assert!(agreed["chain_bytes"].as_u64() > Some(40_000), "{agreed}");
     }
@@ -197,11 +197,11 @@ fn multi_record_certificate_chain_works_with_peers() {
     place.expect(0, &["payload", "1000B", "file.bin"]);
     let server = s_server(&place, &["-WWW", "-tls1_3"]);
     let url = format!("https://localhost:{}/file.bin", server.port);
-    let agreed = alike(&place, &url, &["--size", "1000B"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "1000B"]);
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = go_tls(&place, &[]);
     let url = format!("https://localhost:{}/", server.port);
-    let agreed = alike(&place, &url, &["--size", "4MiB"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "4MiB"]);
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let mut client = s_client(&place, &server, &["-verify_return_error"]);

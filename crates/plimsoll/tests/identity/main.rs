@@ -74,7 +74,7 @@ fn handshakes(place: &Place, url: &str, flags: &[&str]) -> Vec<Value> {
 
 /// Runs three new connections, whose handshakes must all agree on the same parameters.
 #[track_caller]
-fn alike(place: &Place, url: &str, flags: &[&str]) -> Value {
+fn uniform_handshake(place: &Place, url: &str, flags: &[&str]) -> Value {
     let new = ["--mode", "new", "--calls", "3"];
     let all = handshakes(place, url, &[&new, flags].concat());
     assert_eq!(all.len(), 1, "{all:?}");
@@ -104,7 +104,7 @@ const KINDS: [(&str, &str); 9] = [
 ];
 
 /// Returns a place whose certificates are of `kind`, with one intermediate certificate.
-fn certified(kind: &str) -> Place {
+fn place_with_certificates(kind: &str) -> Place {
     let place = Place::new();
     let chain = ["--algorithm", kind, "--intermediates", "1"];
     place.expect(0, &[&["certs", "certs"], &chain[..]].concat());
@@ -132,7 +132,7 @@ fn tls_secrets_go_only_to_key_log() {
     let place = place();
     let server = place.serve(&[&["files"], &BOTH[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
-    alike(&place, &url, &[]);
+    uniform_handshake(&place, &url, &[]);
     let here = fs::read_dir(place.path("")).expect("a folder");
     let names = here.map(|entry| entry.expect("an entry").file_name());
     assert!(
@@ -141,7 +141,7 @@ fn tls_secrets_go_only_to_key_log() {
             .any(|n| n.contains("keys"))
     );
     for records in ["own", "library"] {
-        alike(&place, &url, &["--records", records, "--key-log", "keys"]);
+        uniform_handshake(&place, &url, &["--records", records, "--key-log", "keys"]);
         let keys = place.read("keys");
         // Three connections, with two handshake secrets, two traffic secrets and the exporter
         // secret each.
@@ -163,7 +163,7 @@ fn tls_secrets_go_only_to_key_log() {
         }
         fs::remove_file(place.path("keys")).expect("a file");
     }
-    alike(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
+    uniform_handshake(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
     let keys = place.read("keys");
     assert_eq!(keys.matches("CLIENT_RANDOM ").count(), 3, "{keys}");
     let mode = fs::metadata(place.path("keys")).expect("a file");
@@ -182,11 +182,11 @@ fn certificates_are_compressed_when_both_support_it() {
     };
     let server = place.serve(&[&["files", "--compressed-certificates"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
-    let agreed = alike(&place, &url, &["--compressed-certificates"]);
+    let agreed = uniform_handshake(&place, &url, &["--compressed-certificates"]);
     // The decompressed certificate.
     assert!(agreed["chain_bytes"].as_u64() > Some(12_000), "{agreed}");
     assert_eq!(received(&place), 3);
-    alike(&place, &url, &[]);
+    uniform_handshake(&place, &url, &[]);
 }
 
 #[test]

@@ -5,17 +5,17 @@ use super::*;
 #[test]
 fn tls12_is_negotiated_on_request() {
     for (suite, kind) in OLD_SUITES {
-        let place = certified(kind);
+        let place = place_with_certificates(kind);
         // Our implementation at both ends.
         let server = place.serve(&[&["files"], &BOTH[..], &SERVER_MTLS].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         let flags = [&OLD[..], &["--suite", suite], &IDENTITY].concat();
-        let agreed = alike(&place, &url, &flags);
+        let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         assert!(agreed["signature"].is_string(), "{agreed}");
-        let newer = alike(&place, &url, &[&BOTH[..], &IDENTITY].concat());
+        let newer = uniform_handshake(&place, &url, &[&BOTH[..], &IDENTITY].concat());
         assert_eq!(newer["version"], "TLSv1_3", "{newer}");
         // OpenSSL at either end.
         let chain = ["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"];
@@ -23,7 +23,7 @@ fn tls12_is_negotiated_on_request() {
         let url = format!("https://localhost:{}/file.bin", server.port);
         let flags = ["--size", "1000B", "--suite", suite];
         let chained = [&flags[..], &OLD].concat();
-        let agreed = alike(&place, &url, &chained);
+        let agreed = uniform_handshake(&place, &url, &chained);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
@@ -122,12 +122,12 @@ fn held_connections_use_tls12_on_request() {
 /// With default settings a client agrees on a version with servers of either, for every protocol.
 #[test]
 fn tls12_only_servers_work_by_default() {
-    let place = certified("ecdsa-p256");
+    let place = place_with_certificates("ecdsa-p256");
     for (server_versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
         let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100000", server.port);
         for records in [&[][..], &["--records", "own"], &["--records", "library"]] {
-            let agreed = alike(&place, &url, &[records, &IDENTITY].concat());
+            let agreed = uniform_handshake(&place, &url, &[records, &IDENTITY].concat());
             assert_eq!(
                 agreed["version"], spoken,
                 "{server_versions:?} {records:?}: {agreed}"
@@ -161,7 +161,7 @@ fn tls12_only_servers_work_by_default() {
         &["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"],
     );
     let url = format!("https://localhost:{}/file.bin", server.port);
-    let agreed = alike(&place, &url, &["--size", "1000B"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "1000B"]);
     assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{over, plan, rendezvous, shard};
+use super::{finish, plan, rendezvous, shard};
 use crate::support::{Place, stderr_of};
 
 /// Two shards write a run of a second into a folder.
@@ -17,7 +17,7 @@ fn two_shards() -> Place {
     let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
     for child in [leader, other] {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         // A busy machine may be too slow for it.
         assert!([0, 90].contains(&code), "{printed}");
     }

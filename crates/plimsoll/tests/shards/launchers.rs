@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use super::support::peers::{peer, python, succeeds};
 use super::support::{self, Place, SERVER_MTLS, Server, stderr_of, text, wait};
-use super::{Meeting, calls, is_over, plan};
+use super::{Rendezvous, assert_complete, calls, plan};
 
 /// Compares what one process measured with what shards measured.
 #[track_caller]
 fn is_the_same(place: &Place, run: &str) {
     let (one, merged) = (place.run_json("one"), place.run_json(run));
-    is_over(&merged);
+    assert_complete(&merged);
     for key in ["due", "ok", "errors", "not_started"] {
         assert_eq!(merged["total"][key], one["total"][key], "{key}");
     }
@@ -206,7 +206,7 @@ fn kubernetes_apply_returns_run_exit_code() {
     plan(&place, &server, 300, 3);
     place.run(&["run", "plan.toml", "--out", "one", "-q"]);
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
-    let meeting = Meeting::bucket(&store);
+    let meeting = Rendezvous::bucket(&store);
     let apply = |id: &str, plan: &str| {
         let words = [
             "kubernetes",

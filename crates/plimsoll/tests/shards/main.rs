@@ -54,22 +54,22 @@ errors = "< 0.1%"
 }
 
 /// The place where shards meet.
-struct Meeting {
+struct Rendezvous {
     url: String,
     /// Further flags that the place requires.
     variables: Vec<(&'static str, String)>,
 }
 
-impl Meeting {
-    fn folder(place: &Place) -> Meeting {
-        Meeting {
+impl Rendezvous {
+    fn folder(place: &Place) -> Rendezvous {
+        Rendezvous {
             url: format!("file://{}", place.path("meeting").display()),
             variables: Vec::new(),
         }
     }
 
     /// Starts a third-party object store with a bucket.
-    fn bucket(store: &Server) -> Meeting {
+    fn bucket(store: &Server) -> Rendezvous {
         let variables = [
             ("AWS_ENDPOINT_URL", format!("http://{}", store.address())),
             ("AWS_ALLOW_HTTP", "true".to_owned()),
@@ -77,23 +77,23 @@ impl Meeting {
             ("AWS_ACCESS_KEY_ID", "key".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
         ];
-        Meeting {
+        Rendezvous {
             url: "s3://loads/meeting".to_owned(),
             variables: variables.to_vec(),
         }
     }
 
     /// Returns a rendezvous at shard 0.
-    fn leader() -> Meeting {
+    fn leader() -> Rendezvous {
         let token = "0123456789abcdef".to_owned();
-        Meeting {
+        Rendezvous {
             url: format!("tcp://127.0.0.1:{}", free_port()),
             variables: vec![("PLIMSOLL_RENDEZVOUS_TOKEN", token)],
         }
     }
 
     /// Adds the place's certificates.
-    fn secured(mut self) -> Meeting {
+    fn secured(mut self) -> Rendezvous {
         let certs = ("PLIMSOLL_RENDEZVOUS_CERTS", "certs".to_owned());
         self.variables.push(certs);
         self
@@ -123,16 +123,16 @@ impl Meeting {
 }
 
 fn rendezvous(place: &Place) -> String {
-    Meeting::folder(place).url
+    Rendezvous::folder(place).url
 }
 
 /// Returns the command of shard `shard` of `of` that meets in a folder, with more arguments.
 fn shard(place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
-    Meeting::folder(place).shard(place, of, shard, more)
+    Rendezvous::folder(place).shard(place, of, shard, more)
 }
 
 /// The result of a shard: exit code, stdout, and stderr with normalised white space.
-fn over(mut child: Child) -> (i32, String, String) {
+fn finish(mut child: Child) -> (i32, String, String) {
     let code = wait(&mut child);
     let output = child.wait_with_output().unwrap();
     let even = text(&output.stderr).replace('│', " ");
@@ -142,7 +142,7 @@ fn over(mut child: Child) -> (i32, String, String) {
 
 /// Waits until the run has written intervals.
 #[track_caller]
-fn begun(place: &Place, intervals: usize) {
+fn wait_for_intervals(place: &Place, intervals: usize) {
     let began = Instant::now();
     loop {
         let lines = fs::read_to_string(place.path("merged/intervals.jsonl")).unwrap_or_default();
@@ -171,7 +171,7 @@ fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
 
 /// On a busy machine the generator may have been late, which does not matter here.
 #[track_caller]
-fn is_over(run: &Value) {
+fn assert_complete(run: &Value) {
     let over = ["complete", "invalid"].map(Value::from);
     assert!(
         over.contains(&run["state"]),
@@ -184,24 +184,24 @@ fn is_over(run: &Value) {
 
 /// Compares four shards with one process: every call must be the same.
 #[track_caller]
-fn four_are_one(place: &Place, meeting: &Meeting) {
+fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
     let server = place.serve(&["score", "--delay", "0s"]);
     plan(place, &server, 400, 4);
     place.run(&["run", "plan.toml", "--out", "one", "-q"]);
     let one = place.run_json("one");
-    is_over(&one);
+    assert_complete(&one);
     // One of them divides its part among processes.
     let shards: Vec<Child> = [&[][..], &[], &["--processes", "2"], &[]]
         .into_iter()
         .zip(0..)
         .map(|(more, k)| meeting.shard(place, 4, k, more).spawn().unwrap())
         .collect();
-    let ended: Vec<_> = shards.into_iter().map(over).collect();
+    let ended: Vec<_> = shards.into_iter().map(finish).collect();
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert!(codes.iter().all(|code| *code == codes[0]), "{ended:?}");
     assert!(codes[0] == 0 || codes[0] == 90, "{ended:?}");
     let merged = place.run_json("merged");
-    is_over(&merged);
+    assert_complete(&merged);
     for key in ["due", "ok", "errors", "not_started"] {
         assert_eq!(merged["total"][key], one["total"][key], "{key}");
     }
@@ -243,7 +243,7 @@ fn histogram_is_of_all_calls(place: &Place, run: &str) {
 
 /// Asserts that merging the rendezvous gives the same run.
 #[track_caller]
-fn merges_again(place: &Place, meeting: &Meeting) {
+fn merges_again(place: &Place, meeting: &Rendezvous) {
     let words = ["merge", &meeting.url, "--out", "again", "--json"];
     let again = support::output(&mut meeting.command(place, &words), support::LONGEST);
     let again = support::only_run(&serde_json::from_slice(&again.stdout).unwrap());
@@ -260,7 +260,7 @@ fn merges_again(place: &Place, meeting: &Meeting) {
     }
     assert_eq!(calls(place, "again"), calls(place, "one"));
     // A shard that joins the finished run is rejected.
-    let (code, _, printed) = over(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
+    let (code, _, printed) = finish(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
     assert_eq!(code, 1);
     assert!(
         printed.contains("shard 2 of this run has come before"),
@@ -271,8 +271,8 @@ fn merges_again(place: &Place, meeting: &Meeting) {
 #[test]
 fn shards_sharing_folder_match_single_process() {
     let place = Place::new();
-    let meeting = Meeting::folder(&place);
-    four_are_one(&place, &meeting);
+    let meeting = Rendezvous::folder(&place);
+    assert_four_shards_match_one(&place, &meeting);
     merges_again(&place, &meeting);
 }
 
@@ -280,8 +280,8 @@ fn shards_sharing_folder_match_single_process() {
 fn shards_sharing_bucket_match_single_process() {
     let place = Place::new();
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
-    let meeting = Meeting::bucket(&store);
-    four_are_one(&place, &meeting);
+    let meeting = Rendezvous::bucket(&store);
+    assert_four_shards_match_one(&place, &meeting);
     merges_again(&place, &meeting);
 }
 
@@ -289,14 +289,14 @@ fn shards_sharing_bucket_match_single_process() {
 fn shards_using_leader_match_single_process() {
     let place = Place::new();
     place.certificates();
-    let meeting = Meeting::leader().secured();
+    let meeting = Rendezvous::leader().secured();
     // The data that shard 0 stores for the others is below this folder.
     let kept = place.path("kept");
     fs::create_dir(&kept).unwrap();
     let mut meeting = meeting;
     let folder = ("TMPDIR", kept.display().to_string());
     meeting.variables.push(folder);
-    four_are_one(&place, &meeting);
+    assert_four_shards_match_one(&place, &meeting);
     let left = fs::read_dir(&kept).unwrap().count();
     assert_eq!(left, 0, "what was handed over is in the run directory");
 }
@@ -308,14 +308,14 @@ fn wrong_token_or_certificate_is_rejected() {
     place.expect(0, &["certs", "others"]);
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
-    let meeting = Meeting::leader().secured();
+    let meeting = Rendezvous::leader().secured();
     let mut leader = meeting
         .shard(&place, 2, 0, &["--barrier", "120s"])
         .spawn()
         .unwrap();
     let other = |variable: (&str, &str)| {
         let mut shard = meeting.shard(&place, 2, 1, &[]);
-        over(shard.env(variable.0, variable.1).spawn().unwrap())
+        finish(shard.env(variable.0, variable.1).spawn().unwrap())
     };
     for (variable, words) in [
         (
@@ -345,10 +345,10 @@ fn wrong_token_or_certificate_is_rejected() {
     assert_eq!(bare.status.code(), Some(1));
     // The run itself is not affected.
     let shard = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
-    let (code, _, printed) = over(shard);
+    let (code, _, printed) = finish(shard);
     assert!(matches!(code, 0 | 90), "{printed}");
     assert_eq!(wait(&mut leader), code);
-    is_over(&place.run_json("merged"));
+    assert_complete(&place.run_json("merged"));
 }
 
 #[test]
@@ -358,16 +358,16 @@ fn merge_recovers_lost_leader_folder() {
     fs::create_dir(&kept).unwrap();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 60);
-    let mut meeting = Meeting::leader();
+    let mut meeting = Rendezvous::leader();
     let folder = ("TMPDIR", kept.display().to_string());
     meeting.variables.push(folder);
     let mut leader = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut other = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
+    wait_for_intervals(&place, 2);
     // Another machine sees the whole run, too.
     let words = ["watch", &meeting.url, "--run-id", "r1"];
     let mut watch = meeting.command(&place, &words).spawn().unwrap();
-    begun(&place, 4);
+    wait_for_intervals(&place, 4);
     leader.kill().unwrap();
     leader.wait().unwrap();
     assert_eq!(wait(&mut watch), 1);
@@ -431,7 +431,7 @@ fn silent_connections_block_no_shards() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
-    let meeting = Meeting::leader();
+    let meeting = Rendezvous::leader();
     let address = meeting.url.strip_prefix("tcp://").unwrap().to_owned();
     let first = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut silent: Vec<TcpStream> = Vec::new();
@@ -453,7 +453,7 @@ fn silent_connections_block_no_shards() {
     assert_eq!(peeked, Err(ErrorKind::WouldBlock));
     let second = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
     for shard in [first, second] {
-        let (code, _, printed) = over(shard);
+        let (code, _, printed) = finish(shard);
         assert_eq!(code, 0, "{printed}");
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use super::series::rungs;
 use super::support::{LONGEST, Place, signal, wait};
-use super::{Meeting, over};
+use super::{Rendezvous, finish};
 
 const RUN: &[&str] = &["run", "rungs-no-more.toml"];
 const FIND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"];
@@ -44,7 +44,7 @@ size = ["1KiB", "1MiB"]
     place
 }
 
-fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]) -> Child {
+fn start(place: &Place, meeting: &Rendezvous, words: &[&str], k: u32, more: &[&str]) -> Child {
     let words = [words, more, &["--barrier", "30m"]].concat();
     meeting.shard_of(place, &words, 3, k).spawn().unwrap()
 }
@@ -53,7 +53,7 @@ fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]
 /// report its reason.
 #[track_caller]
 fn all_end(
-    meeting: &Meeting,
+    meeting: &Rendezvous,
     place: &Place,
     words: &[&str],
     failing: u32,
@@ -72,7 +72,7 @@ fn all_end(
     };
     let mut of_first = None;
     for (k, child) in shards {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         assert!(printed.contains(why), "{words:?} {k} {code}: {printed}");
         if k == failing {
             of_first = Some(code);
@@ -112,7 +112,7 @@ fn leader_failure_ends_all_shards() {
         (RUN, &["--telemetry", "127.0.0.1:none"], "telemetry"),
     ] {
         let place = place();
-        all_end(&Meeting::folder(&place), &place, words, 0, more, why);
+        all_end(&Rendezvous::folder(&place), &place, words, 0, more, why);
     }
 }
 
@@ -138,7 +138,7 @@ fn member_failure_ends_all_shards() {
         ),
     ] {
         let place = place();
-        all_end(&Meeting::folder(&place), &place, words, 1, more, why);
+        all_end(&Rendezvous::folder(&place), &place, words, 1, more, why);
     }
 }
 
@@ -158,7 +158,7 @@ fn leader_rendezvous_reports_failures_to_all() {
             ),
         ] {
             let place = place();
-            all_end(&Meeting::leader(), &place, words, failing, more, why);
+            all_end(&Rendezvous::leader(), &place, words, failing, more, why);
         }
     }
 }
@@ -178,13 +178,13 @@ fn interrupted_shard_is_not_awaited() {
     for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
         for interrupted in [0, 1] {
             let place = place();
-            let meeting = Meeting::folder(&place);
+            let meeting = Rendezvous::folder(&place);
             let shards = [0, 1].map(|k| start(&place, &meeting, words, k, &[]));
             for k in [0, 1] {
                 until_there(&place.path(&format!("{folder}/arrivals/0000{k}.json")));
             }
             signal(&shards[interrupted], Signal::TERM);
-            let [first, second] = shards.map(over);
+            let [first, second] = shards.map(finish);
             let ended = format!("{first:?} {second:?}");
             let (why, codes) = match interrupted {
                 0 => ("the run was interrupted before the load began", [130, 1]),
@@ -204,14 +204,14 @@ fn interrupted_shard_is_not_awaited() {
 #[test]
 fn interrupted_member_exits_on_second_signal() {
     let place = place();
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     let mut other = start(&place, &meeting, RUN, 1, &[]);
     until_there(&place.path("meeting/r1/arrivals/00001.json"));
     signal(&other, Signal::TERM);
     until_there(&place.path("meeting/r1/arrivals/00001.withdrawn.json"));
     signal(&other, Signal::TERM);
     assert_eq!(wait(&mut other), 130);
-    let (code, _, printed) = over(start(&place, &meeting, RUN, 0, &[]));
+    let (code, _, printed) = finish(start(&place, &meeting, RUN, 0, &[]));
     assert_eq!(code, 1, "{printed}");
     assert!(
         printed.contains("shard 1 of 3: it was interrupted"),
@@ -230,7 +230,7 @@ fn failed_shard_exits_on_second_signal() {
         // Each at an address of its own, where no other shard joins.
         let mut shards = [(); 2].map(|()| {
             let nowhere = ["--ca", "nowhere.crt"];
-            let mut shard = start(&place, &Meeting::leader(), RUN, failing, &nowhere);
+            let mut shard = start(&place, &Rendezvous::leader(), RUN, failing, &nowhere);
             let mut lines = BufReader::new(shard.stderr.take().unwrap()).lines();
             assert!(lines.any(|line| line.unwrap().contains(said)), "{failing}");
             (shard, lines)
@@ -249,11 +249,11 @@ fn failed_shard_exits_on_second_signal() {
 #[test]
 fn run_id_accepts_one_leader() {
     let place = place();
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     for words in [RUN, LADDER] {
         let wrong = start(&place, &meeting, words, 0, &["--ca", "nowhere.crt"]);
-        assert_eq!(over(wrong).0, 2);
-        let (code, _, printed) = over(start(&place, &meeting, words, 0, &[]));
+        assert_eq!(finish(wrong).0, 2);
+        let (code, _, printed) = finish(start(&place, &meeting, words, 0, &[]));
         assert_eq!(code, 2, "{printed}");
         assert!(
             printed.contains("shard 0 of this run has come before"),
@@ -269,6 +269,6 @@ fn run_id_accepts_one_leader() {
         0,
         &["--ca", "nowhere.crt", "--dry-run"],
     );
-    assert_eq!(over(shown).0, 2);
+    assert_eq!(finish(shown).0, 2);
     assert!(!place.path("meeting").exists());
 }

@@ -264,7 +264,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 /// Prints for the person who runs the tests, also if the test passes and its output is captured.
-pub(crate) fn aloud(what: std::fmt::Arguments<'_>) {
+pub(crate) fn print_uncaptured(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
@@ -293,12 +293,12 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
 /// Runs a command, which must exit within `longest`.
 #[track_caller]
 pub(crate) fn output(command: &mut Command, longest: Duration) -> Output {
-    output_of_reader(command.stdin(Stdio::null()), longest)
+    output_with_stdin(command.stdin(Stdio::null()), longest)
 }
 
 /// Runs a command that has a standard input.
 #[track_caller]
-pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Output {
+pub(crate) fn output_with_stdin(command: &mut Command, longest: Duration) -> Output {
     output_watched(command, longest, |_| ())
 }
 

@@ -29,7 +29,7 @@ fn plan(place: &Place, load: &str, ladder: &str) {
     std::fs::write(place.path("plan.toml"), text).unwrap();
 }
 
-fn climb(place: &Place) -> (String, LadderRecord) {
+fn run_ladder(place: &Place) -> (String, LadderRecord) {
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "ladder"]);
     (out, LadderRecord::load(&place.path("ladder")).unwrap())
 }
@@ -44,7 +44,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
         "rate = \"300/s\"\nwarmup = \"200ms\"\nduration = \"3s\"",
         "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let mut arrivals = Vec::new();
     for (index, rung) in record.rungs.iter().enumerate() {
         assert_eq!(rung.slices.len(), 1);
@@ -103,7 +103,7 @@ fn added_server_work_is_detected() {
         "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
          rungs = [{ name = \"as it was\" }, { name = \"slower\", serve = [\"score\", \"--delay\", \"0s\", \"--busy\", \"400us\"] }]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let turns = record.turns.unwrap();
     let d = turns.difference(1, 0, Metric::P50).unwrap();
     // On a busy machine the interval is wide, and still covers the difference.
@@ -302,7 +302,7 @@ fn ladder_reports_connection_and_memory_costs() {
             "rate = \"400/s\"\nduration = \"4s\"",
             "turn = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
         );
-        let (out, record) = climb(&place);
+        let (out, record) = run_ladder(&place);
         (place, out, record)
     });
     let is_whole = |out: &str, record: &LadderRecord| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use plimsoll_model::run::Run;
 
 use crate::support::Place;
-use crate::{climb, plan};
+use crate::{plan, run_ladder};
 
 /// Otherwise a difference between two processes of one program would count as a difference between
 /// rungs.
@@ -17,7 +17,7 @@ fn servers_and_sidecars_restart_every_replicate() {
         "rate = \"400/s\"\nduration = \"5s\"",
         "turn = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let mut servers = BTreeSet::new();
     for rung in &record.rungs {
         // 100 rounds, in replicates of half a second.
