@@ -91,7 +91,7 @@ impl Transport {
             let state = session.process_new_packets().map_err(invalid)?;
             if was_handshaking && session.handshake_kind() == Some(HandshakeKind::Resumed) {
                 // The library accepts a resumed peer by the certificates of the original session,
-                // so they are checked here.
+                // so their expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
                 validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(invalid)?;
             }
