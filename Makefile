@@ -6,7 +6,7 @@ SHELL := bash
 CARGO ?= cargo
 # For example CARGO_FLAGS=--locked, as continuous integration has it.
 CARGO_FLAGS ?=
-# What the tests are built with: of a second set of features, cargo compiles nearly every dependency once more.
+# Features of the test builds. One set for all, because cargo compiles nearly every dependency again for another set.
 export TEST_FEATURES = plimsoll/parquet,plimsoll/tokenizers
 # Seconds each fuzz target runs.
 FUZZ_SECONDS ?= 10
@@ -30,7 +30,7 @@ check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(TYPOS)
 	tests/commits.py
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-protocols/icount -- -D warnings
-	@# Fuzzing is a workspace of its own, whose lock file a new dependency of a crate changes, too.
+	@# The fuzz targets are a workspace of their own, whose lock file must follow new dependencies of the crates.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 
 $(TYPOS):
@@ -62,7 +62,7 @@ soak: ## one test fifty times beside busy loops: make soak T=name (SOAK_TIMES=50
 	@test -n "$(T)" || { echo "make soak: which test? for example: make soak T=merge_is_order_independent" >&2; exit 2; }
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" tests/run.py soak '$(T)' $(SOAK_TIMES)
 
-# Of make faults: how many system calls to fail, and the seed that draws them (the time).
+# Options of make faults: how many system calls to fail, and the seed that selects them (default: the time).
 FAULTS ?= 2000
 FAULTS_SEED ?=
 
@@ -112,15 +112,15 @@ bench: setup-bench release ## side by side with h2load, ghz, k6, grpc.aio, wrk, 
 	bench/tls.py
 	bench/shards.py
 
-# Of make icount: 1 records what calls take now.
+# Option of make icount: 1 records the current figures.
 BLESS ?=
 
 .PHONY: icount
 icount: ## instructions of a call on the hot path, under valgrind: fails over 3 % above bench/icount.json (BLESS=1 rewrites it)
 	@CARGO="$(CARGO)" CARGO_FLAGS="$(CARGO_FLAGS)" bench/icount.py $(if $(BLESS),--bless)
 
-# Of make mutants: files, or patterns of them; how many changes to draw, with which seed; which
-# changes, by a pattern of their names; whose tests.
+# Options of make mutants: files or patterns; the number of mutants to draw and the seed; a pattern
+# of mutants' names; the tests to run.
 FILE ?=
 SAMPLE ?=
 SEED ?=
@@ -150,7 +150,7 @@ $(MDBOOK):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/site-tool" \
 		nice -n 10 $(CARGO) install --locked --force mdbook@$(MDBOOK_VERSION) --no-default-features --features search
 
-# Of make dist: cargo's profile; binaries that are there already.
+# Options of make dist: cargo's profile, and existing binaries to package.
 PROFILE ?= dist
 GNU_BINARY ?=
 STATIC_BINARY ?=
@@ -178,7 +178,7 @@ test-publish: ## packs every crate as for a registry, and compiles it from what 
 release: ## the release binary, target/release/plimsoll
 	$(CARGO) build $(CARGO_FLAGS) --release -p plimsoll
 
-# Of libraries, private items included, for readers of the source. The comments of the binary's flags are their help.
+# Documents the libraries with private items, for readers of the source. The binary's comments are its help texts.
 .PHONY: doc
 doc: ## the API documentation, warnings as errors
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc $(CARGO_FLAGS) --workspace --lib --no-deps --document-private-items
@@ -190,7 +190,7 @@ DENY_VERSION = 0.20.2
 deny: $(DENY) ## licences, duplicates and unwanted crates
 	$(DENY) check --hide-inclusion-graph bans licenses sources
 
-# Unoptimized: it is quick enough, and sooner built.
+# A debug build is fast enough and builds sooner.
 $(DENY):
 	CARGO_INSTALL_ROOT="$(CURDIR)/.peers" CARGO_TARGET_DIR="$(CURDIR)/target/deny-tool" CARGO_PROFILE_DEV_DEBUG=false \
 		nice -n 10 $(CARGO) install --locked --force --debug cargo-deny@$(DENY_VERSION)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How evenly calls arrive: variance over mean of arrivals a millisecond, at the server.
+"""How evenly calls arrive at the server: variance over mean of the arrivals per millisecond.
 
 The server (bench/peers/recorder) stamps each request as it is read from the socket.
-0 is a perfectly even stream, 1 a Poisson process; more means bursts, and bursts queue at
-the server, so the generator measures its own doing. Medians of interleaved repetitions.
+0 is a perfectly even stream, 1 a Poisson process; more means bursts, which queue at the
+server, so that the generator measures queueing that it caused itself. Medians of interleaved repetitions.
 """
 
 import argparse

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What load generators print beside what was true: each measures `plimsoll serve known` with the same laws of delay.
+"""Accuracy of load generators: each measures `plimsoll serve known`, whose delays follow the same laws.
 
 The delays of the server are drawn from a seed that it has committed to before the first request; its envelope says
 afterwards what each request took from its arrival to its answer. Every tool is asked for the same rate for the same
 time, with the flags that its own documentation recommends for an open loop, and gets a server and a seed of its own.
-The error of a percentile is what the tool printed less what was true, as a part of the latter. Plimsoll's own runs are
-also compared by `plimsoll assay`, which says how many of its intervals hold what was true.
+The error of a percentile is the printed value minus the true one, relative to the true one. Plimsoll's own runs are
+also checked by `plimsoll assay`, which counts the intervals that contain the true value.
 
 Tools differ in what they measure: h2load and vegeta count from when a request was really sent, Plimsoll from when it was
-due. wrk has no rate, so it runs a closed loop, and adds times to its percentiles that it takes such a loop to have hidden.
-What was true is in all cases what the server took for the requests that the tool sent.
+due. wrk has no rate, so it runs a closed loop and corrects its percentiles for the times that such a loop hides.
+The true value is always the server's time for the requests that the tool sent.
 
     bench/assay.py                        all laws, with the tools that are installed
     bench/assay.py --rate 500 --seconds 5 --laws constant,bimodal --clients plimsoll,h2load
@@ -46,7 +46,7 @@ def percentile(values, percent):
 
 
 def true_times(envelope):
-    """What each request took from its arrival to its answer, sorted, in µs; the middle of what is known."""
+    """Returns the times from arrival to answer in µs, sorted; the middle where only a range is known."""
     times = []
     for line in envelope.read_text(encoding="utf-8").splitlines():
         request = json.loads(line).get("request")
@@ -119,7 +119,7 @@ def version(name):
 
 
 def held(run, envelope):
-    """How many of the run's intervals hold what was true, and of how many."""
+    """Returns how many of the run's intervals contain the true value, and how many there are."""
     done = subprocess.run([bench.plimsoll(), "assay", run, envelope, "--json"], stdout=subprocess.PIPE, check=False)
     if done.returncode not in (0, 90, 99):
         sys.exit(f"plimsoll assay ended with {done.returncode}")
@@ -128,7 +128,7 @@ def held(run, envelope):
 
 
 def measure(name, law, arguments):
-    """What the tool printed and what was true, by percentile, µs; and the intervals that hold."""
+    """Returns the printed and the true percentiles in µs, and the intervals that contain the true value."""
     with bench.Scratch() as folder:
         (folder / "law.toml").write_text(LAWS[law], encoding="utf-8")
         envelope = folder / "envelope.jsonl"

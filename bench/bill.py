@@ -39,7 +39,7 @@ GOAL_RESOLUTION_US, GOAL_BUSY_US, GOAL_CPU, GOAL_CLAIMED, GOAL_FOUND, GOAL_OFF_U
 
 
 def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
-    """The record of one ladder."""
+    """Runs one ladder; returns its record."""
     plan = folder / f"plan-{seed}.toml"
     plan.write_text(f"seed = {seed}\n" + PLAN.format(vector=bench.VECTOR, rate=args.rate, seconds=seconds, rungs=rungs, parts=parts), encoding="utf-8")
     command = [bench.plimsoll(), "ladder", plan, "--out", folder / f"ladder-{seed}", "--json", "--quiet"]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Client CPU a SOFARPC request, saturated and at 2,000 a second, and memory with 16 threads.
+"""Client CPU per SOFARPC request, saturated and at 2,000 per second, and memory with 16 threads.
 
 All against `plimsoll serve bolt`, with the echo of 1,098 characters: frames of 1.4 kB
-there and 1.3 kB back. sofaload is in no registry: with SOFALOAD set to its path it takes
-turns with Plimsoll, without it what it is known to cost stands beside (README.md has its
-arguments). Its requests at a rate leave together every 5 ms, so Plimsoll's do every
-millisecond. Medians of the repetitions; a ratio is that of the two runs that took turns.
-What waking alone costs at 2,000 a second, one byte there and back, stands below: a client
-that sends each request at its time hardly costs less.
+there and 1.3 kB back. sofaload is in no registry: with SOFALOAD set to its path it runs
+alternately with Plimsoll, otherwise its known cost is shown (README.md has its arguments).
+At a rate it sends requests in groups every 5 ms, so Plimsoll's are grouped by millisecond.
+Medians of the repetitions; a ratio compares two consecutive runs. The cost of wake-ups alone
+at 2,000 per second, with one byte there and back, is shown below: a client that sends each
+request at its own time can hardly cost less.
 """
 
 import argparse
@@ -17,11 +17,11 @@ import sys
 
 import side_by_side as bench
 
-# µs of client CPU a request, user and in all, that sofaload was measured to cost on two cores of 2.5 GHz that others used, too.
+# sofaload's client CPU per request in µs, user and total, measured on two shared cores of 2.5 GHz.
 KNOWN = {"saturated": (0.54, 1.1), "2000/s": (None, 24.0)}
-# How many times as much as ours the peer's CPU has to be, user and in all.
+# Least ratio of the peer's CPU to ours, user and total.
 GOALS = {"saturated": (2.0, 1.3), "2000/s": (None, 1.0)}
-# Of the client, with 16 threads. Bytes.
+# Most memory of the client with 16 threads, in bytes.
 MAX_MEMORY = 30e6
 
 
@@ -51,7 +51,7 @@ def theirs(command, server, name, args):
     measured = bench.measure([*command, *load, "-t", 1, "-p", "sofarpc", f"sofarpc://{server.address}"])
     counts = {what: int(n) for n, what in re.findall(r"(\d+) (succeeded|failed|errored|timeout)\b", measured.out)}
     ok = counts.pop("succeeded", 0)
-    # It ends its connections once its last request is on its way, and counts those still in flight as errors.
+    # sofaload closes its connections after its last request and counts those still in flight as errors.
     lost = max(counts.values(), default=0)
     if name == "saturated":
         lost = max(lost, args.calls - ok)
@@ -62,7 +62,7 @@ def theirs(command, server, name, args):
 
 
 def cost(measured, calls):
-    """µs a call, user and in all."""
+    """Returns µs per call, user and total."""
     return measured.user / calls * 1e6, measured.cpu / calls * 1e6
 
 
@@ -89,7 +89,7 @@ def main():
                     lambda: mine.append(ours(server, name, args, scratch / f"{name.replace('/', '-')}-{rep}")[0]),
                     lambda: other.append(theirs(peer, server, name, args) if peer else KNOWN[name]),
                 ]
-                # Whoever comes second may find a warmer machine.
+                # The second one may find a warmer machine.
                 for turn in turns if rep % 2 == 0 else reversed(turns):
                     turn()
             memory.append(ours(server, "saturated", args, scratch / f"threads-{rep}", 16)[1])

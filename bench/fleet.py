@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The order fleet: 1,000 to 100,000 clients, each with a connection, send 1,000,000 orders.
 
-Every order has to be accounted for. A row a size: orders a second, what an order costs the
-load and the server in CPU, and the load's memory a client: its processes' peak RSS, less
-theirs with one connection, divided by the clients. Clients and servers are spread over
+Every order must be accounted for. One row per size: orders per second, CPU of the load and
+of the server per order, and the load's memory per client: the peak RSS of its processes,
+minus theirs with one connection, divided by the clients. Clients and servers are spread over
 as many processes as the limit of open files demands.
 """
 
@@ -16,16 +16,16 @@ import sys
 import side_by_side as bench
 
 ORDER = {"instrumentID": 42, "price": 10050, "quantity": 100, "side": True}
-# 20 × the 3,640 orders a second of the fleet this one replaces.
+# 20 times the 3,640 orders per second of the fleet that this one replaces, and bytes per client.
 GOAL_RATE, GOAL_BYTES = 72_800, 4096
 # The size at which the goals hold, where it is measured.
 GOAL_CLIENTS = 10_000
-# What an order may cost at the largest size, both ends together, in those at the smallest.
+# Most CPU per order at the largest size, both ends together, relative to the smallest.
 GOAL_FLAT = 1.5
 
 
 def server_processes(clients, limit):
-    """Connections fall on processes by chance: each gets room for a fifth more."""
+    """Returns the processes for these clients; connections are distributed at random, so each has 20 % spare room."""
     return math.ceil(clients * 1.2 / (limit - 100))
 
 
@@ -33,7 +33,7 @@ def run(address, clients, calls, folder, rate=None):
     words = [
         bench.plimsoll(), "grpc", f"grpc://{address}", "-m", "orders.OrderService/Submit",
         "-d", json.dumps(ORDER), "--fleet", clients, "--calls", calls,
-        # 100,000 clients wait for each other.
+        # 100,000 clients delay each other, so the deadline is long.
         "--deadline", "60s", "--out", folder, "-q",
     ]
     if rate:
@@ -47,7 +47,7 @@ def run(address, clients, calls, folder, rate=None):
 
 
 def measure(clients, args, limit, scratch):
-    """One row, as figures."""
+    """Returns the figures of one row."""
     processes = server_processes(clients, limit)
     command = [bench.plimsoll(), "serve", args.server, "--listen", "127.0.0.1:0", "--processes", processes]
     if processes > 1:
@@ -57,7 +57,7 @@ def measure(clients, args, limit, scratch):
         record = run(server.address, clients, args.orders, scratch / f"fleet-{clients}", args.connect_rate)
     total = record["total"]
     ours = record.get("processes", 1)
-    # Several are started by one more.
+    # Several processes have a supervisor in addition.
     own = one["client"]["rss_bytes_max"] * (ours + (ours > 1))
     return {
         "clients": clients,

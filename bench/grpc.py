@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""gRPC unary calls side by side: client CPU a call, ours against h2load, ghz and grpc.aio.
+"""gRPC unary calls side by side: client CPU per call of Plimsoll, h2load, ghz and grpc.aio.
 
 Every client loads the same servers with the same message, in turn, again and again; the
-figures are medians over the repetitions. A row counts only if all its calls ended well.
+figures are medians over the repetitions. A row counts only if all its calls succeeded.
 Plimsoll runs as users run it: every latency recorded, every status checked, and a run
 directory written.
 
@@ -18,7 +18,7 @@ import sys
 
 import side_by_side as bench
 
-# Calls a client: enough that process start and the first TLS handshake do not weigh.
+# Calls per client, enough to make process start and the first TLS handshake negligible.
 CALLS = {
     ("plimsoll", "fast"): 4_000_000,
     ("plimsoll", "awake"): 4_000_000,
@@ -33,7 +33,7 @@ SUITE = "TLS_AES_128_GCM_SHA256"
 GROUP = "X25519"
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10)}
 SERVERS = ("fast", "awake", "go")
-# Plimsoll's calls a CPU-second over the peer's, as (peer, server, shape): at least.
+# Least ratio of Plimsoll's calls per CPU-second to the peer's, by (peer, server, shape).
 GOALS = {
     **{("h2load", server, shape): 5 for server in ("fast", "awake") for shape in SHAPES},
     ("h2load", "go", "1x100"): 3,
@@ -43,7 +43,7 @@ GOALS = {
 
 
 def start(name, tls, certs):
-    """The server `name`, over TLS with the certificates in `certs` if `tls`."""
+    """Returns the server `name`, over TLS with the certificates in `certs` if `tls`."""
     pair = [certs / "server.crt", certs / "server.key"] if tls else []
     if name != "go":
         words = ["serve", "fast", "--listen", "127.0.0.1:0"]
@@ -58,7 +58,7 @@ def flags(names, values):
 
 
 class Client:
-    """How a load generator is called, and how many of its calls it says ended well."""
+    """A load generator: its command line, and how its count of successful calls is read."""
 
     def __init__(self, name, scratch, certs):
         self.name, self.scratch, self.certs, self.runs = name, scratch, certs, 0
@@ -102,7 +102,7 @@ class Client:
         ]
 
     def ok(self, measured):
-        """How many calls ended well. h2load knows no gRPC status: a 2xx is all it checks."""
+        """Returns the successful calls. h2load does not know gRPC statuses and only checks for 2xx."""
         if self.name == "plimsoll":
             return bench.run_record(self.folder)["total"]["ok"]
         if self.name == "h2load":
@@ -114,7 +114,7 @@ class Client:
 
 
 def run_once(client, server, tls, shape, calls):
-    """(µs of CPU a call, or None; what was wrong, or None)"""
+    """Returns (µs of CPU per call or None, the problem or None)."""
     connections, streams = SHAPES[shape]
     measured = bench.measure(client.command(server, tls, connections, streams, calls))
     try:
@@ -162,7 +162,7 @@ def main():
                     tls = link == "tls"
                     with start(name, tls, certs) as server:
                         for shape in shapes:
-                            # Who goes first changes from repetition to repetition.
+                            # The order rotates with each repetition.
                             turn = rep % len(crew)
                             for client in crew[turn:] + crew[:turn]:
                                 key = (client.name, name, link, shape)
@@ -188,7 +188,7 @@ def times(ratio):
 
 
 def report(reps, servers, clients, shapes, links, costs, wrong):
-    """Prints the table, and returns how many goals were missed."""
+    """Prints the table and returns the number of missed goals."""
     peers = [name for name in clients if name != "plimsoll"]
     print(f"\ngRPC unary calls, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
     print("µs of client CPU a call, and how many times more calls Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")

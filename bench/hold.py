@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a connection at rest costs in memory: 18,000 over TCP, TLS and mutual TLS, both ends.
+"""Memory of an idle connection at both ends: 18,000 connections over TCP, TLS and mutual TLS.
 
-Plimsoll holds connections to its own server, each run with a server of its own; nothing is
-trimmed. The figures of other systems are those that their makers or users published, on
-other machines: they say how large such a connection usually is, not how fast it is.
+Plimsoll holds connections to its own server, a new one for each run; no memory is trimmed
+before it is measured. The figures of other systems were published by their makers or users
+for other machines: they show how large such a connection usually is.
 
     bench/hold.py                       all of it
     bench/hold.py --connections 4000    fewer
@@ -22,9 +22,9 @@ SUITE = "TLS_AES_128_GCM_SHA256"
 # Key exchange and kind of certificates of each link.
 ALGORITHMS = {"tls": ("X25519", "ecdsa-p256"), "mtls": ("X25519", "ecdsa-p256"), "mtls-new": ("X25519MLKEM768", "ml-dsa-65")}
 LINKS = ("tcp", *ALGORITHMS)
-# Resident bytes a connection, at most: client, server.
+# Most resident bytes per connection: client, server.
 GOALS = {"tls": (2_100, 2_000), "mtls": (2_100, 2_000)}
-# What the algorithms may add to a connection at rest, at most, at either end.
+# Most bytes that the algorithms may add to an idle connection at either end.
 MOST_ADDED = 300
 # Published for 20,000 connections: (system, client TLS / mTLS, server TLS / mTLS), kB.
 PUBLISHED = [
@@ -34,7 +34,7 @@ PUBLISHED = [
 
 
 def serve(link, certs, names):
-    """`serve hold`, over the link."""
+    """Returns `serve hold` over this link."""
     words = [bench.plimsoll(), "serve", "hold", "--listen", "127.0.0.1:0"]
     if link != "tcp":
         words += ["--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
@@ -45,7 +45,7 @@ def serve(link, certs, names):
 
 
 def hold(link, server, certs, folder, args):
-    """The run's record; exits when a connection is missing or was lost."""
+    """Returns the run's record; exits if a connection is missing or was lost."""
     url = f"tcp://127.0.0.1:{server.port}" if link == "tcp" else f"tls://localhost:{server.port}"
     words = [
         bench.plimsoll(), "hold", url, "--connections", args.connections, "--for", args.held,

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""HTTP side by side: client CPU a request, ours against h2load, oha, wrk and vegeta; a token's over SSE, against AIPerf.
+"""HTTP side by side: client CPU per request of Plimsoll, h2load, oha, wrk and vegeta, and per SSE token against AIPerf.
 
 Every client asks nginx, `plimsoll serve http` and `serve fast` for 1 KiB, in turn, again and again: over HTTP/2 as
 1 connection with 100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
@@ -22,7 +22,7 @@ import time
 
 import side_by_side as bench
 
-# Connections, and streams on each.
+# Connections, and streams per connection.
 SHAPES = {"1x100": (1, 100), "10x10": (10, 10), "h1x100": (100, 1)}
 CLIENTS = {
     "1x100": ("plimsoll", "h2load", "oha"),
@@ -30,22 +30,22 @@ CLIENTS = {
     "h1x100": ("plimsoll", "wrk", "oha", "vegeta"),
 }
 REQUESTS = {"plimsoll": 600_000, "h2load": 200_000, "oha": 40_000, "wrk": 400_000, "vegeta": 40_000}
-# `fast` answers all requests that one read brings with one write, `awake` besides does not sleep between
-# two reads; both speak HTTP/2 alone.
+# `fast` answers all requests of one read with one write; `awake` also busy-polls between reads. Both only
+# speak HTTP/2.
 SERVERS = ("nginx", "plimsoll", "fast", "awake")
-# Plimsoll's requests a CPU-second over the peer's: at least.
+# Least ratio of Plimsoll's requests per CPU-second to the peer's.
 GOALS = {
     ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
     ("wrk", "h1x100"): 1.2, ("oha", "h1x100"): 5, ("vegeta", "h1x100"): 5,
 }
 STREAMS = 1_000
-# µs of client CPU a token with so many streams at once.
+# Most client CPU per token in µs with this many concurrent streams.
 TOKEN_GOAL = 1.5
-# They have a connection each, and in other runs share so many of HTTP/2.
+# Streams have a connection each, or share this many HTTP/2 connections.
 SHARED = 10
-# With so many at once, which AIPerf carries on one core.
+# Concurrent streams that AIPerf can handle on one core.
 FEWER_STREAMS = 50
-# AIPerf's µs of client CPU a token over ours: at least.
+# Least ratio of AIPerf's client CPU per token to ours.
 AIPERF_GOAL = 50
 TOKEN_DELAY_MS, TOKENS = 20, 200
 AIPERF = bench.PEERS / "aiperf" / "bin"
@@ -58,7 +58,7 @@ class Nginx:
         self.folder = folder
 
     def __enter__(self):
-        # Run as root, nginx gives its workers to a user of its own.
+        # Started as root, nginx runs its workers as another user, who needs access.
         self.folder.chmod(0o755)
         (self.folder / "site" / "bytes").mkdir(parents=True, exist_ok=True)
         (self.folder / "site" / "bytes" / "1KiB").write_bytes(b"x" * 1024)
@@ -127,7 +127,7 @@ def command(name, port, shape, requests, folder):
             "--no-tui", "--output-format", "json", url,
         ]
     if name == "wrk":
-        # It ends by time, and counts what it has made by then.
+        # It runs for a time and reports the number of requests.
         seconds = max(1, requests // 50_000)
         return [bench.tool("wrk"), "-t", 1, "-c", connections, "-d", f"{seconds}s", url]
     rate = f"{requests // 4}/1s"
@@ -137,7 +137,7 @@ def command(name, port, shape, requests, folder):
 
 
 def made(name, measured, folder):
-    """How many requests ended well; all others are an error."""
+    """Returns the number of successful requests; any other is an error."""
     if name == "plimsoll":
         total = bench.run_record(folder)["total"]
         return total["ok"] if total["errors"] == 0 else 0
@@ -157,7 +157,7 @@ def made(name, measured, folder):
 
 
 def run_once(name, port, shape, requests, folder):
-    """(µs of CPU a request, or None; what was wrong, or None)"""
+    """Returns (µs of CPU per request or None, the problem or None)."""
     measured = bench.measure(command(name, port, shape, requests, folder))
     try:
         ok = made(name, measured, folder)
@@ -176,7 +176,7 @@ def model():
 
 
 def tokens(folder, streams, seconds, connections=None):
-    """(µs of client CPU a token with so many answers at once, ms to the first token), or None; what was wrong, or None"""
+    """Returns ((µs of client CPU per token, ms to the first token) or None, the problem or None)."""
     with model() as server:
         measured = bench.measure([
             bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", streams,
@@ -196,7 +196,7 @@ def tokens_shared(folder, streams, seconds):
 
 
 def tokenizer(folder):
-    """AIPerf wants one of every model, though the server counts the tokens: a word is a token."""
+    """Makes a tokenizer, which AIPerf requires although the server counts the tokens: a word is a token."""
     folder.mkdir(exist_ok=True)
     words = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
              "pre_tokenizer": {"type": "Whitespace"}, "post_processor": None, "decoder": None,
@@ -208,13 +208,13 @@ def tokenizer(folder):
 
 
 def tokens_of_aiperf(folder, streams, seconds):
-    """The same of AIPerf, from the start of its processes to their end."""
+    """Returns the same for AIPerf, over the lifetime of its processes."""
     folder.mkdir()
     prompts = folder / "prompts.jsonl"
     prompts.write_text('{"text": "What does the load line show?"}\n' * streams, encoding="utf-8")
     if not AIPERF.exists():
         sys.exit(f"{AIPERF} is missing: run `make setup`")
-    # As many answers as so many streams have in this time.
+    # The number of answers that this many streams produce in this time.
     requests = streams * max(1, round(seconds * 1000 / (TOKEN_DELAY_MS * TOKENS)))
     with model() as server:
         measured = bench.measure([
@@ -260,7 +260,7 @@ def main():
                     for shape in shapes_of(server_name, shapes):
                         port = server.port2 if server_name == "nginx" and shape != "h1x100" else server.port
                         crew = [name for name in CLIENTS[shape] if name in clients]
-                        # Who goes first changes from repetition to repetition.
+                        # The order rotates with each repetition.
                         turn = rep % len(crew) if crew else 0
                         for name in crew[turn:] + crew[:turn]:
                             key = (name, server_name, shape)
@@ -292,7 +292,7 @@ def main():
 
 
 def report(reps, servers, shapes, clients, costs):
-    """Prints the table, and returns how many goals were missed."""
+    """Prints the table and returns the number of missed goals."""
     print(f"\nGET of 1 KiB over HTTP, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
     print("µs of client CPU a request, and how many times more requests Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
     peers = [name for name in ("h2load", "oha", "wrk", "vegeta") if name in clients]
@@ -321,7 +321,7 @@ def report(reps, servers, shapes, clients, costs):
 
 
 def report_tokens(each_token):
-    """Prints what tokens cost, and returns how many goals were missed."""
+    """Prints the cost of tokens and returns the number of missed goals."""
     missed = 0
     cpu, first = ({key: [pair[place] for pair in pairs] for key, pairs in each_token.items()} for place in (0, 1))
     for ask, way in ((tokens, "a connection each"), (tokens_shared, f"over {SHARED} connections of HTTP/2")):

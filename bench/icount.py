@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Instructions that a call takes: worker, driver and recorder over a network in memory, under callgrind.
+"""Instructions per call of worker, driver and recorder over an in-memory network, under callgrind.
 
-Time on a busy machine says little about a change of 3 %; the number of instructions is the same every time. A
-call's is the difference between a short and a long load, divided by the calls that the long one has more, so
-start and end are not in it; nor is what the server does. Each is compared with the record beside this file,
-which also names the compiler: another one makes other code.
+Time on a busy machine cannot show a change of 3 %; the number of instructions is the same in every run. The
+figure per call is the difference between a long and a short load divided by the difference in calls, which
+excludes startup and shutdown; the server is excluded, too. Each figure is compared with the record beside this
+file, which also names the compiler, because another one generates other code.
 
-    bench/icount.py             fails where a call takes over 3 % more than recorded
-    bench/icount.py --bless     records what it takes now
+    bench/icount.py             fails if a call takes over 3 % more than recorded
+    bench/icount.py --bless     records the current figures
 
 `make icount` calls it. CARGO and CARGO_FLAGS are those of the Makefile.
 """
@@ -31,7 +31,7 @@ MOST = 1.03
 
 
 def build():
-    """The path of the program that makes the load, with the names of its functions in it."""
+    """Builds the load program with function names; returns its path."""
     command = [*shlex.split(os.environ.get("CARGO", "cargo")), "rustc", *os.environ.get("CARGO_FLAGS", "").split()]
     command += ["--release", "-p", "plimsoll-protocols", "--bin", "icount"]
     command += ["--no-default-features", "--features", "icount"]
@@ -44,9 +44,9 @@ def build():
 
 
 def instructions(program, case, calls):
-    """Of so many calls, and of all around them, but for what the server does."""
+    """Returns the instructions of a load of `calls` calls, without those of the server."""
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    # The first of the two turns counting off at the start.
+    # The first option alone would begin with counting disabled.
     command += ["--toggle-collect=*icount*serve*", "--collect-atstart=yes", program, case, str(calls)]
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
     found = re.search(r"Collected : (\d+)", done.stderr)
@@ -67,7 +67,7 @@ def main():
     def of_a_call(case):
         return (instructions(program, case, LONG) - instructions(program, case, SHORT)) / (LONG - SHORT)
 
-    # What else the machine does is not counted.
+    # Other work on the machine does not affect the counts.
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         counts = dict(zip(CASES, pool.map(of_a_call, CASES)))
     if options.bless:

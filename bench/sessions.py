@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A token-streaming stack at 20 to 10,000 sessions: what arrives, how soon, at what cost.
+"""A token-streaming stack with 20 to 10,000 sessions: delivered tokens, their delay, CPU and memory.
 
 The whole stack of `plimsoll stack up sessions` on this machine: redis, two backends, three
 gateways, and as many haproxy as the descriptors of a process call for; `plimsoll session`
-in as many processes as its own descriptors call for. CPU is what the kernel counted for
-each process from the load's begin to its end, memory the most resident while it went on,
-less what was resident before; per session, of gateways and clients. Where the load has
-several processes, times are those of the slowest.
+in as many processes as its own descriptors call for. CPU is the kernel's count for each
+process during the load; memory is its peak RSS during the load minus its RSS before, shown
+per session for gateways and clients. If the load has several processes, times are those of
+the slowest.
 """
 
 import argparse
@@ -25,8 +25,8 @@ import side_by_side as bench
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 SIZES = ["20x3", "1000x10", "5000x3", "10000x3"]
-# µs of CPU a delivered token; bytes of memory a session, by which a process grows (so what it had and gave back
-# before the load is not counted); tokens a second.
+# Most CPU per delivered token in µs; most growth of a process per session in bytes (memory that it had used
+# before the load is not counted); least tokens per second.
 CPU_GOALS = {"gateway": 12, "backend": 15, "client": 6}
 RSS_GOALS = {"gateway": 6_000, "client": 3_000}
 PACE_GOAL = 20_000
@@ -37,7 +37,7 @@ def proc(pid, name):
 
 
 def family(pid):
-    """A process and its children: haproxy's work is done by its master's worker."""
+    """Returns a process and its children, because haproxy's work is done by a child of the started process."""
     pids, at = [pid], 0
     while at < len(pids):
         try:
@@ -49,7 +49,7 @@ def family(pid):
 
 
 def cpu_of(pid):
-    """Seconds, user and system."""
+    """Returns CPU seconds, user and system."""
     total = 0
     for one in family(pid):
         try:
@@ -71,7 +71,7 @@ def rss_of(pid):
 
 
 class Watch:
-    """The most that each of some processes has resident, from now until the block ends."""
+    """Records the peak RSS of each process until the block ends."""
 
     def __init__(self, pids):
         self.most, self.over = {pid: rss_of(pid) for pid in pids}, threading.Event()
@@ -92,7 +92,7 @@ class Watch:
 
 
 class Stack:
-    """`plimsoll stack up sessions` on free ports; taken down at the end."""
+    """`plimsoll stack up sessions` on free ports, stopped at the end."""
 
     def __init__(self, folder, sessions, args):
         self.folder, self.sessions, self.args = folder / "stack", sessions, args
@@ -119,7 +119,7 @@ class Stack:
         subprocess.run(self.command("down"), check=False, stdout=subprocess.DEVNULL)
 
     def by_kind(self, values):
-        """Values by process name, added up by what kind of process it is."""
+        """Sums up values by process name for each kind of process."""
         kinds = {}
         for name, value in values.items():
             kind = name.partition("-")[0]
@@ -128,7 +128,7 @@ class Stack:
 
 
 def free_ports(count):
-    """The first of so many ports in a row that nothing listens on."""
+    """Returns the first of `count` consecutive free ports."""
     for first in range(20_000, 30_000, count):
         try:
             for port in range(first, first + count):
@@ -141,7 +141,7 @@ def free_ports(count):
 
 
 class Load:
-    """`plimsoll session` in one process or several, and what it measured."""
+    """`plimsoll session` in one process or several, and its measurements."""
 
     def __init__(self, stack, clients, queries, folder, args):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -164,7 +164,7 @@ class Load:
         return [process.pid for process in self.started]
 
     def wait(self):
-        """CPU of all processes, in seconds."""
+        """Waits for all processes; returns their CPU in seconds."""
         timer = threading.Timer(self.timeout, lambda: [p.kill() for p in self.started])
         timer.start()
         cpu = 0
@@ -183,7 +183,7 @@ class Load:
 
 
 def errors(records):
-    """How calls failed, by code."""
+    """Returns the failed calls by code."""
     codes = {}
     for error in (e for r in records for e in r["errors_by_code"]):
         codes[error["code"]] = codes.get(error["code"], 0) + error["count"]
@@ -197,7 +197,7 @@ def ms(us):
 def one_size(size, folder, args):
     clients, queries = (int(n) for n in size.split("x"))
     with Stack(folder, clients, args) as stack:
-        # What stays whatever the number of sessions: code, tables, histograms.
+        # Measures the memory that does not depend on the number of sessions: code, tables, histograms.
         first = Load(stack, min(clients, 3), queries, folder, args)
         with Watch(first.pids) as few:
             first.wait()
@@ -243,7 +243,7 @@ def one_size(size, folder, args):
 
 
 def judge(found):
-    """Each goal with what was measured, and whether it is met."""
+    """Returns each goal with the measured value and whether it is met."""
     for r in found:
         size = r["size"]
         why = "".join(f", {code} {n:,}" for code, n in r["errors"].items())
@@ -252,7 +252,7 @@ def judge(found):
         yield f"{size}: no reconnect", f"{r['reconnects']:,}", r["reconnects"] == 0
         if r["sessions"] >= 5000:
             yield f"{size}: tokens a second ≥ {PACE_GOAL:,}", f"{r['tps']:,.0f}", r["tps"] >= PACE_GOAL
-        # With a handful of sessions the processes themselves are what is seen.
+        # With few sessions the fixed cost of the processes dominates.
         if r["sessions"] >= 1000:
             for kind, goal in CPU_GOALS.items():
                 yield f"{size}: {kind} ≤ {goal} µs CPU a token", f"{r['cpu_us'][kind]:.1f}", r["cpu_us"][kind] <= goal

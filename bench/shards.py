@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What several shards cost, and how well they begin together.
+"""Costs of several shards, and how simultaneously they start.
 
 Skew: shards of one machine meet in a folder, and a server stamps each request. Call k of a constant rate is due k
-intervals after the beginning, so how much later it came says when its shard began; of a shard that is the median of its
-calls, and the skew is that of the last shard over the first.
+intervals after the beginning, so its delay shows when its shard began. A shard's start is the median over its calls,
+and the skew is the difference between the last and the first shard.
 
-Merging: the CPU of `plimsoll merge`, over the runs of few and of many shards: what the second has more, by shard and
-second of load.
+Merging: the CPU of `plimsoll merge` for runs of few and of many shards; the difference is shown per shard and second of
+load.
 """
 
 import argparse
@@ -37,7 +37,7 @@ GRPC = f'[call.grpc]\nmethod = "{bench.METHOD}"\nmessage = {{ json = "[0.1]" }}'
 
 
 class Recorder:
-    """An HTTP server that keeps when each request came."""
+    """An HTTP server that records when each request arrived."""
 
     def __init__(self):
         self.stamps = []
@@ -58,13 +58,13 @@ class Recorder:
 
 
 def shards(folder, run_id, count):
-    """Carries the folder's plan out; the run directory is `run_id`."""
+    """Runs the folder's plan; the run directory is `run_id`."""
     words = [bench.plimsoll(), "run", "plan.toml", "-q", "--rendezvous", f"file://{folder}/meeting", "--run-id", run_id,
              "--shards", str(count), "--out", run_id]
     children = [subprocess.Popen([*words, "--shard", str(shard)], cwd=folder, stdout=subprocess.DEVNULL)
                 for shard in range(count)]
     codes = {child.wait(timeout=600) for child in children}
-    # A generator that was late is not what is measured here.
+    # A late generator does not matter here.
     if not codes <= {0, 90}:
         sys.exit(f"{count} shards: exit codes {sorted(codes)}")
     return bench.run_record(folder / run_id)
@@ -84,7 +84,7 @@ def skew_ms(folder, run_id, count, rate, seconds):
 
 
 def merging_s(folder, count, rate, seconds, reps):
-    """CPU of merging a run, the bytes of its logs, and the exactness of the result."""
+    """Returns the CPU of merging a run and the bytes of its logs, and checks that the result is exact."""
     run_id = f"merged-{count}"
     with bench.Server([bench.plimsoll(), "serve", "score", "--listen", "127.0.0.1:0", "--delay", "2ms"]) as server:
         plan = PLAN.format(target=f"grpc://{server.address}", call=GRPC, rate=rate * count, seconds=seconds, connections=count)

@@ -1,7 +1,7 @@
-"""What the benchmarks share: servers started and stopped, and clients measured.
+"""Shared code of the benchmarks: starts and stops servers, and measures clients.
 
 CPU is what wait4 reports for the whole process tree of a client, user and system
-together; nothing that a client says about its own cost is believed. Servers listen on
+together; a client's own figures about its cost are ignored. Servers listen on
 the loopback interface, are stopped by their process ids, and every client has a time
 limit. The other files in this folder are commands; this one is imported by them.
 """
@@ -33,7 +33,7 @@ VECTOR = "[" + ", ".join(f"0.{i:04d}" for i in range(12)) + ",  1]"
 
 
 def grpc_frame(text):
-    """The gRPC message JsonVector{json: text}, as a client puts it into DATA."""
+    """Returns the gRPC message JsonVector{json: text} with its prefix, as it is sent in DATA."""
     data = text.encode()
     assert len(data) < 128, "the length is written as one byte"
     message = b"\x0a" + bytes([len(data)]) + data
@@ -41,7 +41,7 @@ def grpc_frame(text):
 
 
 def tool(name):
-    """The path of a program: one of the peers built into .peers/bin, or one on PATH."""
+    """Returns the path of a program, in .peers/bin or on PATH."""
     for place in (PEERS / "bin" / name, pathlib.Path("/usr/sbin") / name):
         if place.exists():
             return str(place)
@@ -52,7 +52,7 @@ def tool(name):
 
 
 def program_of(variable):
-    """The command that a variable of the environment names, in words; None where it is not set."""
+    """Returns the command in an environment variable, split into words; None if it is not set."""
     text = os.environ.get(variable)
     if text is None:
         return None
@@ -78,7 +78,7 @@ def raise_descriptor_limit(wanted):
 
 
 class Scratch:
-    """A temporary folder that goes when the benchmark ends."""
+    """A temporary folder that is removed when the benchmark ends."""
 
     def __init__(self):
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="plimsoll-bench-"))
@@ -138,7 +138,7 @@ class Server:
 
 
 class Measured:
-    """What a client process cost and said."""
+    """The cost and output of a client process."""
 
     def __init__(self, status, usage, wall, out, errors):
         self.exit = os.waitstatus_to_exitcode(status)
@@ -148,7 +148,7 @@ class Measured:
 
 
 def measure(command, timeout=120):
-    """Runs a client to its end, at most `timeout` seconds."""
+    """Runs a client until it exits, for at most `timeout` seconds."""
     command = [str(word) for word in command]
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         begin = time.monotonic()
@@ -166,7 +166,7 @@ def measure(command, timeout=120):
 
 
 def run_record(folder):
-    """The run.json of a run directory."""
+    """Returns the run.json of a run directory."""
     with open(pathlib.Path(folder) / "run.json", encoding="utf-8") as file:
         return json.load(file)
 
@@ -175,8 +175,8 @@ def median(values):
     return statistics.median(values)
 
 
-# One byte there and back over the loopback device at each due time, by a process that sleeps
-# in between; it prints the CPU that this cost it, in seconds.
+# Sends one byte there and back over the loopback device at each due time, and sleeps in
+# between; prints its CPU time in seconds.
 PACED_BYTES = """
 import os, resource, socket, sys, time
 gap, calls = 1 / float(sys.argv[1]), int(sys.argv[2])
@@ -203,7 +203,7 @@ print(cpu() - begin)
 
 
 def waking_cost(rate, seconds):
-    """CPU seconds of a call that are this machine's waking, whoever calls.
+    """Returns the CPU seconds per call that wake-ups cost any client on this machine.
 
     A client that sends each call at its time wakes twice for it: at that time, and at the
     answer. On a virtual machine that alone may cost more than everything else it does.
@@ -216,7 +216,7 @@ def waking_cost(rate, seconds):
 
 
 def machine():
-    """One line on what this was measured on: ratios move with it."""
+    """Returns one line about the machine, because ratios depend on it."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             model = next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
@@ -226,7 +226,7 @@ def machine():
 
 
 def warn_if_busy():
-    """Reports other work on the machine: it ruins pacing and bends every ratio."""
+    """Warns about other work on the machine, which distorts pacing and ratios."""
     load = os.getloadavg()[0]
     if load > 0.5:
         print(f"warning: load average {load:.1f} before the start: these figures will be those of a busy machine", file=sys.stderr)

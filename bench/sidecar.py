@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
-"""What a sidecar costs: CPU a request a hop, latency added, memory; HAProxy in TCP mode beside it.
+"""Costs of a sidecar: CPU per request and hop, added latency, memory; compared with HAProxy in TCP mode.
 
 Bolt against `plimsoll serve bolt` and gRPC against `plimsoll serve fast`: directly, through
-one sidecar, and through two, in plaintext and with mutual TLS between them. Every path takes
-its turn in every repetition; medians are shown. CPU is that of the relays' processes, by
-/proc, over the requests of a saturated run; latency is that of a slow open-loop run, less
-the same of the direct path in the same repetition.
+one sidecar, and through two, in plaintext and with mutual TLS between them. Every repetition
+measures every path; medians are shown. CPU is that of the relays' processes, from /proc,
+divided by the requests of a saturated run; latency is that of a slow open-loop run, minus
+that of the direct path in the same repetition.
 
 A sidecar sleeps between two requests of a slow run, and a hop costs two wake-ups. The path "awake" is
-one sidecar with `busy_poll`, for longer than these pauses: what it saves in latency, and what it
-takes while there is little to do, as the share of a core that each relay used in the slow run. It
-needs a core to itself: client, service and sidecar on two cores take turns.
+one sidecar with `busy_poll` for longer than these pauses: it shows the saved latency, and the share
+of a core that each relay used in the slow run. It needs a core to itself: on two cores, client,
+service and sidecar compete.
 
-Then messages of several sizes, from many callers at once, both ways: which share is answered, what
-the relay's memory grows by at most, and its CPU a byte, beside HAProxy's.
+Then messages of several sizes from many concurrent callers, in both directions: the share that is
+answered, the most by which the relay's memory grows, and its CPU per byte, compared with HAProxy's.
 
 MOSN is in no registry. With MOSN set to a command that carries Bolt from
 127.0.0.1:$MOSN_LISTEN to 127.0.0.1:$MOSN_UPSTREAM (two free ports that you set too) it takes
-its turns as one hop, with all processes that it starts; without it what it is known to cost
-stands beside.
+part as one hop, with all processes that it starts; otherwise its known cost is shown.
 """
 
 import argparse
@@ -34,12 +33,12 @@ import time
 
 import side_by_side as bench
 
-# Of MOSN, measured by its users' tools: µs of CPU a request a hop, µs added, bytes.
+# MOSN, measured with its users' tools: µs of CPU per request and hop, µs of added latency, memory.
 KNOWN = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
 GOAL_CPU, GOAL_P50, GOAL_RSS = 10.0, 20.0, 15e6
 GOAL_OVER_IDLE = 64e6
 AWAKE = "awake"
-# Calls of a slow run.
+# Least number of calls of a slow run for a p99.
 P99_NEEDS = 400
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -101,7 +100,7 @@ class Path:
         self.cpu, self.slow_cpu, self.rates, self.p50, self.p99, self.rss = [], [], [], [], [], 0
 
     def spent(self):
-        """Seconds of CPU that its relays have used so far, user and system."""
+        """Returns the CPU seconds that its relays have used so far, user and system."""
         total = 0
         for pid in self.pids:
             fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
@@ -109,7 +108,7 @@ class Path:
         return total / TICK
 
     def memory(self):
-        """Of the largest of its relays. Bytes.
+        """Returns the memory of the largest of its relays in bytes.
 
         Of a binary that has just been written more is mapped, up to 3 MB, since the page cache has it in larger pieces.
         """
@@ -122,7 +121,7 @@ class Path:
 
 
 def load(path, args, flags, folder):
-    """Runs one load; every call of it must end well."""
+    """Runs one load, in which every call must succeed."""
     call = {
         "bolt": ["bolt", f"sofa://127.0.0.1:{path.port}"],
         "grpc": ["grpc", f"grpc://127.0.0.1:{path.port}", "-m", bench.METHOD, "-d", '{"json": "%s"}' % bench.VECTOR],
@@ -157,7 +156,7 @@ def sidecar(stack, scratch, name, protocol, upstream, more="", busy_poll="0s"):
 
 
 def end(started):
-    """Ends a process of a session of its own, with all that it started."""
+    """Ends a process that leads a session, with all its children."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, number)
@@ -166,7 +165,7 @@ def end(started):
 
 
 def members(session):
-    """The processes of a session: the one that began it, and what that started."""
+    """Returns the processes of a session: its leader and what that started."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -218,7 +217,7 @@ def paths_of(stack, scratch, certs, protocol, service, busy_poll):
 
 
 def mosn_asked():
-    """MOSN's command and its two ports; None where it is not asked for."""
+    """Returns MOSN's command and its two ports; None if it is not configured."""
     command = bench.program_of("MOSN")
     if command is None:
         return None
@@ -240,7 +239,7 @@ def mosn(stack, command, listen, upstream):
 
 
 def status(pid, line):
-    """A line of a process's status. Bytes."""
+    """Returns a value of a process's status in bytes."""
     for found in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         if found.startswith(line):
             return int(found.split()[1]) * 1024
@@ -248,11 +247,11 @@ def status(pid, line):
 
 
 def large(path, size, callers, args, scratch):
-    """One row of messages: the share that was answered, MB over idle at most, CPU a byte in ns."""
+    """Returns one row: the share of answered messages, peak memory over idle in MB, CPU per byte in ns."""
     (pid,) = path.pids
     content = scratch / f"content-{size}"
     content.write_text('["%s"]' % ("x" * size), encoding="utf-8")
-    # From here on the peak is counted anew.
+    # Resets the peak, so that it counts from here.
     idle = status(pid, "VmRSS:")
     pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")
     before = path.spent()
@@ -262,9 +261,9 @@ def large(path, size, callers, args, scratch):
     call = ["bolt", f"sofa://127.0.0.1:{path.port}", "--data", f"@{content}"]
     bench.measure([bench.plimsoll(), *call, *flags, "--out", folder, "-q"])
     total = bench.run_record(folder)["total"]
-    # Each message goes up, and comes down again.
+    # Each message passes in both directions.
     cpu = (path.spent() - before) / max(total["ok"] * size * 2, 1) * 1e9
-    # Of all that were to be made: where nobody connects, none is due.
+    # Relative to the planned calls, because none is due if no client connects.
     return total["ok"] / calls, (status(pid, "VmHWM:") - idle) / 1e6, cpu
 
 
@@ -332,7 +331,7 @@ def main():
                     whisper(path, args, scratch / f"{path.protocol}-{number}-{rep}-slow")
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
         if args.sizes and "bolt" in protocols:
-            # Direct is no relay, and two of them are not one more. There are no pauses to stay awake in.
+            # Excluded: direct has no relay, two relays add nothing new, and there are no pauses for busy_poll.
             bolt = groups[protocols.index("bolt")]
             one_hop = [path for path in bolt if len(path.pids) == 1 and AWAKE not in path.name]
             too_large = large_table(one_hop, args, scratch)

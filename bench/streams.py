@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""gRPC streams side by side: messages a client CPU-second, ours against ghz and k6.
+"""gRPC streams side by side: messages per client CPU-second of Plimsoll, ghz and k6.
 
 Every client makes the same calls to `plimsoll serve echo`, in turn, again and again:
 server streaming (one message up, many down) and bidirectional (as many up as down). A
 message counts once where it is sent and once where it is received. The figures are
-medians over the repetitions; a row counts only if all its calls ended well.
+medians over the repetitions; a row counts only if all its calls succeeded.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def command(name, shape, address, calls, scratch, folder):
 
 
 def problem_of(name, measured, calls, scratch):
-    """What was wrong with a run, or None."""
+    """Returns the problem of a run, or None."""
     wanted = calls * MESSAGES
     if measured.exit != 0:
         said = (measured.errors.strip() or measured.out.strip()).splitlines()
@@ -111,7 +111,7 @@ def main():
     ) as server:
         for rep in range(reps):
             for shape in METHODS:
-                # Who goes first changes from repetition to repetition.
+                # The order rotates with each repetition.
                 turn = rep % len(names)
                 for name in names[turn:] + names[:turn]:
                     if len(wrong.get((name, shape), [])) == 2:

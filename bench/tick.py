@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Client CPU a call at a slow rate over many connections, where a call costs its two wake-ups.
+"""Client CPU per call at a low rate over many connections, where each call costs two wake-ups.
 
-Each call at its own time, calls that are due within a tick together (`--tick`), and h2load with
-`--rps`; all of them at the same rate over the same connections, against `plimsoll serve fast`.
-With SOFALOAD set, SOFARPC beside it. Medians of interleaved repetitions.
+Compares calls at their own times, calls grouped by tick (`--tick`), and h2load with `--rps`, all at
+the same rate over the same connections, against `plimsoll serve fast`. With SOFALOAD set, SOFARPC
+is measured as well. Medians of interleaved repetitions.
 
-h2load paces each client by itself, and all begin at once: at 10/s each of 200 connections has its call
-at the same moments, ten times a second. So there is also a tick as long as that: the same bundles.
+h2load paces each client separately, and all begin at once: at 10/s, all 200 connections send at the same
+ten moments of a second. So a tick of the same length is measured, too, which groups calls equally.
 """
 
 import argparse

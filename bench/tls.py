@@ -52,7 +52,7 @@ ROWS = {
     "full": Row("new", "aes128", SMALL, most=150, times=2.5),
     "full-checked": Row("checked", "aes128", SMALL),
     "resumed": Row("resumed", "aes128", SMALL, most=110, times=2.0),
-    # A client of ours costs at most 0.6 of OpenSSL's own with the same algorithms.
+    # Our client may cost at most 0.6 of OpenSSL's with the same algorithms.
     "full-mlkem": Row("new", "aes128", SMALL, times=1 / 0.6, group=HYBRID),
     "full-mldsa": Row("new", "aes128", SMALL, times=1 / 0.6, kind=ML_DSA),
     "full-both": Row("new", "aes128", SMALL, times=1 / 0.6, group=HYBRID, kind=ML_DSA),
@@ -60,7 +60,7 @@ ROWS = {
     "bulk-aes128": Row("new", "aes128", LARGE, least=4.5, times=1.7),
     "bulk-aes256": Row("new", "aes256", LARGE, least=4.5, times=1.7),
     "bulk-chacha": Row("new", "chacha", LARGE, times=1.05),
-    # s_time fetches one file a connection, so that here only ours is measured.
+    # s_time fetches one file per connection, so only our client is measured here.
     "kept-1MiB": Row("reused", "aes128", "1MiB", least=4.5),
 }
 WORDS = {
@@ -88,8 +88,8 @@ class Ours:
         self.runs += 1
         self.folder = self.scratch / f"run{self.runs}"
         mode = "new" if row.mode == "checked" else row.mode
-        # One loop on one core, and one file at a time in bulk, as s_time does; many handshakes in
-        # flight, which it can't.
+        # One loop on one core and one file at a time in bulk, like s_time; but many handshakes in
+        # flight, which s_time does not support.
         clients = ["--fleet" if row.mode == "reused" else "--clients", 1 if row.is_bulk or row.mode == "reused" else 16]
         return [
             bench.plimsoll(), "fetch", f"https://{address}/bytes/{SIZES[row.size]}",
@@ -102,7 +102,7 @@ class Ours:
         return True
 
     def counted(self, row, _measured):
-        """(connections or bytes, what is wrong with them)"""
+        """Returns (connections or bytes, the problem or None)."""
         record = bench.run_record(self.folder)
         stages, total = record["stages"], record["total"]
         made = {key: sum(stage[f"connections_{key}"] for stage in stages) for key in ("full", "resumed")}
@@ -125,7 +125,7 @@ class STime:
         self.version = tuple(int(part) for part in re.findall(r"\d+", said.split()[1])[:2])
 
     def takes_part(self, row):
-        """Whether it can do the same: it keeps no connection, checks no chain, and knows new algorithms from 3.5 on."""
+        """Returns whether s_time supports the row: it never reuses or verifies, and new algorithms need 3.5."""
         return row.mode not in ("reused", "checked") and (not row.is_new or self.version >= (3, 5))
 
     def command(self, row, address, seconds):
@@ -148,20 +148,20 @@ class STime:
 
 
 def pin_group(scratch, group):
-    """s_time has no flag for the group: newer ones would use a post-quantum one."""
+    """Pins the group by a configuration file, as s_time has no flag and may default to a post-quantum one."""
     path = scratch / f"{group}.cnf"
     path.write_text(f"openssl_conf = all\n[all]\nssl_conf = tls\n[tls]\nsystem_default = link\n[link]\nGroups = {group}\n")
     os.environ["OPENSSL_CONF"] = str(path)
 
 
 def serve(certs):
-    """`serve files` with these certificates."""
+    """Returns `serve files` with these certificates."""
     words = ["serve", "files", "--listen", "127.0.0.1:0", "--tls-cert", certs / "server.crt", "--tls-key", certs / "server.key"]
     return bench.Server([bench.plimsoll(), *words])
 
 
 def run_once(client, row, address, seconds):
-    """(µs of CPU a connection, or GB a CPU-second; what was wrong)"""
+    """Returns (µs of CPU per connection or GB per CPU-second, the problem)."""
     measured = bench.measure(client.command(row, address, seconds))
     try:
         count, problem = client.counted(row, measured)
@@ -201,7 +201,7 @@ def main():
                 for word in rows:
                     row = ROWS[word]
                     pin_group(scratch, row.group)
-                    # Who goes first changes from repetition to repetition.
+                    # The order rotates with each repetition.
                     turn = rep % len(crew)
                     for client in crew[turn:] + crew[:turn]:
                         if not client.takes_part(row):
@@ -222,7 +222,7 @@ def main():
 
 
 def report(reps, rows, names, figures, wrong):
-    """Prints the table, and returns how many goals were missed."""
+    """Prints the table and returns the number of missed goals."""
     print(f"\nTLS 1.3, {KIND} and {GROUP} where no others are named, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
     print("µs of client CPU a connection, or GB a client-CPU-second; and how many times more Plimsoll does in a CPU-second (lowest–highest repetition; goal)\n")
     table, counts = [], {True: 0, False: 0}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Data that varies from call to call, beside the same data standing still.
+"""Cost of data that varies from call to call, compared with constant data.
 
 Plimsoll loads the same server with constant and with varying messages, in turn, again and
 again; the figures are medians of the client's CPU a call.
@@ -14,7 +14,7 @@ import side_by_side as bench
 GOAL_PERCENT = 10
 ORDERS = ["-m", "orders.OrderService/Submit"]
 SCORE = ["-m", bench.METHOD]
-# What varies, and the messages: first the one that stands still.
+# The kind of variation, and the messages: first the constant one.
 ROWS = [
     ("a number and a text", SCORE, json.dumps({"json": bench.VECTOR}),
      json.dumps({"json": bench.VECTOR.replace("0.0000", "{{random 0.0000 0.9999}}").replace("  1", "{{seq}}")})),
@@ -32,7 +32,7 @@ def start(name):
 
 
 def cost(server, call, data, calls, folder, more):
-    """µs of client CPU a call."""
+    """Returns µs of client CPU per call."""
     measured = bench.measure([
         bench.plimsoll(), "grpc", f"grpc://{server.address}", *call, "-d", data, *more,
         "--clients", 100, "--connections", 1, "--calls", calls, "--out", folder, "--json", "-q",
@@ -68,7 +68,7 @@ def main():
                     for what, call, still, varying in ROWS:
                         more = ["--rows", rows] if "row." in varying else []
                         both = [(still, []), (varying, more)]
-                        # Which goes first changes from repetition to repetition.
+                        # The order alternates with each repetition.
                         costs = {}
                         for data, flags in both[:: 1 if rep % 2 else -1]:
                             costs[data] = cost(server, call, data, CALLS[name] // fraction, scratch / f"{len(found)}-{rep}-{data == still}-{name}-{what[:8].strip()}", flags)
@@ -82,7 +82,7 @@ def main():
         still, varying = (bench.median([pair[i] for pair in pairs]) for i in (0, 1))
         more = bench.median([b / a for a, b in pairs]) * 100 - 100
         held = more <= GOAL_PERCENT
-        # The fast server leaves nothing but the client's own nanoseconds: shown, not judged.
+        # Against the fast server only the client's own cost is left: shown, but without a goal.
         judged = "" if name == "fast" else f" (≤ {GOAL_PERCENT} %: {'met' if held else 'MISSED'})"
         missed += bool(judged) and not held
         rows.append([name, what, f"{still:.3f}", f"{varying:.3f}", f"{more:+.1f} %{judged}"])

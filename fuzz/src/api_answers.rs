@@ -1,5 +1,5 @@
-//! Any bytes as the answers of a session's API and of its upgrade: no panic, nothing over
-//! the limits, and the same answer whatever the split.
+//! Arbitrary bytes as the answers of a session's API and of its upgrade: no panic, nothing over the
+//! limits, and the same result for every split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, Offer::COMPRESSION_ONLY) {
         assert!(answer.size <= bytes.len());
         assert!(answer.problem.is_some() || answer.status == 101);
-        // Not a byte less makes it whole.
+        // The message is incomplete with one byte less.
         let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, Offer::COMPRESSION_ONLY);
         assert!(!matches!(less, Ok(Some(_))));
     }

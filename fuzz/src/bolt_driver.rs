@@ -1,9 +1,9 @@
-//! Whatever a server sends, in whatever pieces, the driver neither panics nor loses a
-//! call, sends whole frames only, and comes to the same end for every split.
+//! The Bolt driver against arbitrary server bytes in arbitrary pieces: it must not panic or lose a
+//! call, must send complete frames only, and must end in the same state for every split.
 //!
-//! The first bytes of the input choose: 0 the number of calls; 1 the layout of frames, and
-//! whether calls are oneway; 2 how many may be under way; 3 the size of the pieces; 4 which
-//! call is cancelled. The rest is what the server sends.
+//! The first bytes of the input choose: 0 the number of calls; 1 the layout of frames, and whether
+//! calls are oneway; 2 the maximum number in flight; 3 the size of the pieces; 4 the call that is
+//! cancelled. The rest is what the server sends.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, Protoc
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Form, Frame, FrameTracer};
 
-/// The longest content that an answer may have. Bytes.
+/// Longest content of an answer in bytes.
 const LIMIT: usize = 4096;
 
 fuzz_target!(|data: &[u8]| {
@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
     }
 });
 
-/// The events, the contents that were counted, and how the connection ended.
+/// The events, the counted contents, and how the connection ended.
 type Ending = (Vec<Event>, u64, Result<(), Outcome>);
 
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
@@ -69,7 +69,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     if result.is_err() {
         assert_eq!(driver.capacity(), 0);
     }
-    // A heartbeat is due, and calls may start on a connection that is still good.
+    // A heartbeat is due, and calls may start on a connection that still works.
     driver.expire(Time(3_000_000_000), &mut out, &mut events);
     while started < 20 && driver.capacity() > 0 {
         driver.start(CallId(started), 0, Time(3_000_000_001), &mut out);
@@ -96,7 +96,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         let (_, length) = parsed.expect("only whole frames are sent");
         sent = &sent[length..];
     }
-    // They are counted once a read.
+    // Contents are counted once per read.
     let mut contents = 0;
     events.retain(|event| match event {
         Event::Count { n, .. } => {

@@ -1,8 +1,8 @@
-//! Whatever a client sends, in whatever pieces, the canned server neither panics nor
-//! sends anything but whole frames.
+//! The canned server against arbitrary client bytes in arbitrary pieces: it must not panic and must
+//! send complete frames only.
 //!
-//! The first byte of the input chooses the options and the second the size of the
-//! pieces; the rest is what the client sends after its preface and SETTINGS.
+//! The first byte of the input chooses the options and the second the size of the pieces; the rest
+//! is what the client sends after its preface and SETTINGS.
 
 #![no_main]
 

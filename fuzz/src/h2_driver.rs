@@ -1,10 +1,10 @@
-//! Whatever a server sends, in whatever pieces, the driver neither panics nor loses a
-//! call, sends whole frames only, and comes to the same end for every split.
+//! The gRPC driver against arbitrary server bytes in arbitrary pieces: it must not panic or lose a
+//! call, must send complete frames only, and must end in the same state for every split.
 //!
-//! The first bytes of the input choose: 0 the number of calls; 1 whether the greeting is
-//! made for it (even) or is part of the input (odd), and whether gzip is offered (2 or 3
-//! modulo 4); 2 the size of the requests; 3 the
-//! size of the pieces; 4 which call is cancelled. The rest is what the server sends.
+//! The first bytes of the input choose: 0 the number of calls; 1 whether the server's preface is
+//! generated (even) or part of the input (odd), and whether gzip is offered (2 or 3 modulo 4); 2
+//! the size of the requests; 3 the size of the pieces; 4 the call that is cancelled. The rest is
+//! what the server sends.
 
 #![no_main]
 
@@ -20,8 +20,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = play(choices, bytes, usize::MAX);
     let pieces = play(choices, bytes, usize::from(choices[3]).max(1));
-    // Requests that wait for windows go out between two pieces: what they meet there may
-    // rightly differ.
+    // Requests that wait for windows are sent between two pieces, so what they meet there may
+    // legitimately differ.
     if choices[2] != u8::MAX {
         assert_eq!(whole, pieces, "a split changed what happened");
     }
@@ -77,7 +77,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     if result.is_err() {
         assert_eq!(driver.capacity(), 0);
     }
-    // Calls may start on a connection that is still good.
+    // Calls may start on a connection that still works.
     while started < 20 && driver.capacity() > 0 {
         driver.start(CallId(started), 0, Time(4), &mut out);
         started += 1;

@@ -1,5 +1,5 @@
-//! Whatever the bytes, reading them ends, within bounds; and a value that was read is
-//! written as bytes that are read as the same value.
+//! Arbitrary bytes as Hessian: decoding ends within bounds, and a decoded value is encoded to bytes
+//! that decode to the same value.
 
 #![no_main]
 
@@ -15,12 +15,12 @@ fuzz_target!(|data: &[u8]| {
     }
     assert!(values <= data.len());
     if let Ok(value) = decode(data) {
-        // Bytes are compared: not a number is not equal to itself.
+        // Compares bytes, because NaN does not equal itself.
         let written = encode(&value);
         let again = decode(&written).expect("what was written is read");
         assert_eq!(encode(&again), written);
     }
-    // What answers and requests are searched for.
+    // The lookups that answers and requests perform.
     let _ = sofa::failure_text(data);
     let _ = sofa::SofaCall::read(data);
     let read = header::pairs(data).take_while(Result::is_ok).count();

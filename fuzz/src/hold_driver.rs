@@ -1,12 +1,11 @@
-//! Whatever an echo server gives back, in whatever pieces, the driver neither panics nor
-//! loses a call, takes nothing for an echo that is none but another end of a line, and comes to
-//! the same end for every split.
+//! The hold driver against arbitrary echo server bytes in arbitrary pieces: it must not panic or
+//! lose a call, must accept only exact echoes apart from other line ends, and must end in the same
+//! state for every split.
 //!
-//! The first bytes of the input choose: 0 the length of the greeting; 1 that of a message;
-//! 2 the size of the pieces; 3 how many messages are sent, one when the one before has ended;
-//! 4 which of them is cancelled. The rest is what the server sends: a byte of 254 stands for
-//! the rest of the echo that is due, and 255 for the next byte of it, so that whole echoes are
-//! found easily.
+//! The first bytes of the input choose: 0 the length of the greeting; 1 that of a message; 2 the
+//! size of the pieces; 3 the number of messages, sent one after another; 4 the message that is
+//! cancelled. The rest is what the server sends: a byte of 254 stands for the rest of the echo that
+//! is due and 255 for its next byte, so that the fuzzer finds complete echoes easily.
 
 #![no_main]
 
@@ -23,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let mut whole = Player::new(choices);
     let mut split = Player::new(choices);
     for byte in sent {
-        // What is due depends on what was sent so far, which must not depend on the split.
+        // The expected bytes depend on what was sent so far, which must not depend on the split.
         assert_eq!(whole.owed(), split.owed());
         let bytes = match byte {
             254 => whole.owed(),
@@ -39,19 +38,19 @@ fuzz_target!(|data: &[u8]| {
 /// The events, and how the connection ended.
 type Ending = (Vec<Event>, Result<(), Outcome>);
 
-/// A driver, and what it is owed: known without asking it.
+/// A driver with the echo that it expects, tracked independently of it.
 struct Player {
     driver: HoldDriver,
     cancelled: u32,
     messages: u32,
     started: u32,
     was_cancelled: u32,
-    /// All that was sent, and how much of it came back.
+    /// Everything that was sent, and how much of it was echoed.
     out: Vec<u8>,
     echoed: usize,
     events: Vec<Event>,
     result: Result<(), Outcome>,
-    /// The server ended a line in a way of its own.
+    /// The server ended a line in its own way.
     is_over: bool,
 }
 
@@ -83,7 +82,7 @@ impl Player {
         self.out[self.echoed..].to_vec()
     }
 
-    /// Sends messages as long as there is room for one.
+    /// Sends messages while there is room for one.
     fn send(&mut self) {
         while self.started < self.messages && self.driver.capacity() > 0 {
             let call = CallId(self.started);
@@ -110,14 +109,14 @@ impl Player {
                 assert!(self.result.is_ok(), "an echo was refused");
                 self.echoed += piece.len();
             } else {
-                // A line may end in another way, and what is owed from there on is not known here.
+                // A line may end differently; from there on the expected echo is unknown.
                 let may_end_line = piece.iter().all(|byte| b"\r\n\0.".contains(byte));
                 let is_taken = self.result.is_ok();
                 assert!(!is_taken || may_end_line, "an echo that is none");
                 self.is_over |= is_taken;
             }
         }
-        // The server had not seen what is sent now when it sent these.
+        // The server sent these bytes before it received what is sent now.
         if self.result.is_ok() {
             self.send();
         }

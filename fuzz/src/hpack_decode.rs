@@ -1,8 +1,8 @@
-//! Whatever a header block holds, the decoder neither panics nor outgrows its limits,
-//! and what it decodes comes back from the encoder as it was.
+//! The HPACK decoder on arbitrary header blocks: it must not panic or exceed its limits, and its
+//! output must survive encoding and decoding.
 //!
-//! The first byte of the input is the table's size in units of 32 bytes; then come
-//! blocks, each after a byte with its length.
+//! The first byte of the input is the table's size in units of 32 bytes; then come blocks, each
+//! after a byte with its length.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let mut decoder = Decoder::new(u32::from(size) * 32, 4096);
-    // The reader remembers blocks; a decoder that remembers none must agree with it.
+    // The reader caches blocks; a decoder without a cache must agree with it.
     let mut reader = HeadReader::default();
     let mut fresh = Decoder::new(4096, 1 << 16);
     while let Some((&length, after)) = rest.split_first() {

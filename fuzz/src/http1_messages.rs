@@ -1,5 +1,5 @@
-//! Any bytes as HTTP/1.1 answers and as requests, whole and in pieces: no panic, nothing over
-//! the limits, and the same messages and the same verdict whatever the split.
+//! Arbitrary bytes as HTTP/1.1 responses and requests, whole and in pieces: no panic, nothing over
+//! the limits, and the same messages and result for every split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -10,7 +10,7 @@ use plimsoll_wire::http1::{
 const MAX_BODY: u64 = 4096;
 const MAX_HEAD: usize = 512;
 
-/// The answers with their bodies.
+/// The responses with their bodies.
 type Answers = Vec<(Response, Vec<u8>)>;
 
 fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<Response>, Http1Error>) {
@@ -32,7 +32,7 @@ fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<Response>, Http
     (found, responses.end())
 }
 
-/// The first request's line and fields, with its body as far as it is there.
+/// The first request's line and fields, with its body as far as it has arrived.
 fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Error>)> {
     let mut end = 0;
     loop {

@@ -1,9 +1,9 @@
-//! Whatever an HTTP/2 server answers to requests over HTTP, in whatever pieces, the driver neither
-//! panics nor loses a call, sends whole frames only, and comes to the same end for every split.
+//! The HTTP/2 driver against arbitrary server bytes in arbitrary pieces: it must not panic or lose
+//! a call, must send complete frames only, and must end in the same state for every split.
 //!
-//! The first bytes of the input choose: 0 the number of calls; 1 whether the greeting is made for
-//! it (even) or is part of the input (odd); 2 what is expected of answers, and what requests are;
-//! 3 the size of the pieces; 4 which call is cancelled. The rest is what the server sends.
+//! The first bytes of the input choose: 0 the number of calls; 1 whether the server's preface is
+//! generated (even) or part of the input (odd); 2 the expectations and the requests; 3 the size of
+//! the pieces; 4 the call that is cancelled. The rest is what the server sends.
 
 #![no_main]
 
@@ -22,8 +22,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let whole = play(choices, bytes, usize::MAX);
     let pieces = play(choices, bytes, usize::from(choices[3]).max(1));
-    // Requests that wait for windows go out between two pieces: what they meet there may
-    // rightly differ.
+    // Requests that wait for windows are sent between two pieces, so what they meet there may
+    // legitimately differ.
     if choices[2] & 16 == 0 {
         assert_eq!(whole, pieces, "a split changed what happened");
     }
@@ -86,7 +86,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     if result.is_err() {
         assert_eq!(driver.capacity(), 0);
     }
-    // Calls may start on a connection that is still good.
+    // Calls may start on a connection that still works.
     while started < 20 && driver.capacity() > 0 {
         driver.start(CallId(started), 0, Time(4), &mut out);
         started += 1;

@@ -1,7 +1,7 @@
-//! Whatever an HTTP/1.1 server sends, in whatever pieces, the driver neither panics nor loses a
-//! call, and comes to the same end for every split.
+//! The HTTP/1.1 driver against arbitrary server bytes in arbitrary pieces: it must not panic or
+//! lose a call, and must end in the same state for every split.
 //!
-//! The first bytes of the input choose: 0 what is expected of answers; 1 the size of the pieces.
+//! The first bytes of the input choose: 0 the expectations; 1 the size of the pieces.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -61,7 +61,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
     driver.abort(Outcome::Reset, Time(3), &mut events);
     let done = events.iter().filter_map(Event::ended);
     assert_eq!(done.count(), 1, "{events:?}");
-    // Where bytes came that nobody asked for, how much was read before depends on the split.
+    // After unrequested bytes, how much was read before depends on the split.
     events.retain(|event| !matches!(event, Event::Detail { .. }));
     for event in &mut events {
         if let Event::Done(done) | Event::NotTaken(done) = event {

@@ -1,5 +1,5 @@
-//! Any bytes as server-sent events, lines of JSON and messages with a prefix: no panic, and the same events and the
-//! same verdict whatever the split.
+//! Arbitrary bytes as server-sent events, lines of JSON and length-prefixed messages: no panic, and
+//! the same events and result for every split.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! Any bytes as the PROXY header of a connection: no panic, no header over the limit, and the same
-//! verdict wherever the bytes are split. Headers that another implementation writes name the client
-//! that was put in.
+//! Arbitrary bytes as the PROXY header of a connection: no panic, no header over the limit, and the
+//! same result for every split. Headers written by another implementation must give the client that
+//! was put in.
 #![no_main]
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use plimsoll_wire::proxy::{self, Header, MAX_HEADER, ProxyError};
 use ppp::v1;
 use ppp::v2::{Builder, Command, IPv4, IPv6, Protocol, Type, Version};
 
-/// With how many of the bytes the verdict is known, and the verdict; `None`: more has to come.
+/// The result, with the number of bytes after which it is known; `None` if more bytes are needed.
 fn verdict(bytes: &[u8]) -> Option<(usize, Result<Header, ProxyError>)> {
     let of_first = |length| proxy::parse(&bytes[..length]).transpose();
     let (read, first) =
@@ -22,7 +22,7 @@ fn verdict(bytes: &[u8]) -> Option<(usize, Result<Header, ProxyError>)> {
     Some((read, first))
 }
 
-/// `wire` is a header of `client`, whatever follows it.
+/// Checks `wire`, a header of `client` followed by arbitrary bytes.
 fn names(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
     let size = wire.len();
     let expected = if size <= MAX_HEADER {
@@ -72,6 +72,6 @@ fuzz_target!(|input: &[u8]| {
     names(from_four, &build(Command::Proxy, addresses.into()), rest);
     let addresses = IPv6::new(six, Ipv6Addr::LOCALHOST, port, other);
     names(from_six, &build(Command::Proxy, addresses.into()), rest);
-    // The proxy's own connection: its addresses do not count.
+    // A connection of the proxy itself: its addresses do not count.
     names(None, &build(Command::Local, addresses.into()), rest);
 });

@@ -1,4 +1,4 @@
-//! Any text as the output of `openssl s_time`: no panic, and what is read adds up.
+//! Arbitrary text as the output of `openssl s_time`: no panic, and consistent figures.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

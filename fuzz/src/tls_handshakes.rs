@@ -1,7 +1,7 @@
-//! TLS handshakes whose messages come in records and reads of any size, with what does not
-//! belong there between them: our client against the library's server, and the library's
-//! client against our server. Nothing panics; what is only cut succeeds, and every byte of
-//! data arrives; what is wrong is wrong for the library's own connection, too.
+//! TLS handshakes whose messages come in records and reads of any size, with foreign bytes in
+//! between: our client against the library's server, and the library's client against our server.
+//! Nothing panics; handshakes that are only fragmented succeed and deliver every byte of data; what
+//! fails here must fail for the library's own connection, too.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -14,14 +14,14 @@ use plimsoll_engine::tls::shapes::{
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Every kind of handshake, of which one is chosen.
+/// All kinds of handshakes, one of which is chosen.
 static SETUPS: LazyLock<Vec<Setup>> = LazyLock::new(|| {
     let key = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
     let certificate = CertificateDer::from(certificate.der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-    // Short: what is long, and cut into records of a byte, is more than the library buffers.
+    // Kept short, because the library cannot buffer long messages cut into records of one byte.
     let long = Long::default();
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()

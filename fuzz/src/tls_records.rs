@@ -1,6 +1,6 @@
-//! The record layer against a peer that seals whatever the input says, well or badly:
-//! inner types, padding, lengths, changed bits, key updates. Nothing panics, nothing is
-//! opened after an error, and the split of the bytes makes no difference.
+//! The record layer against a peer that seals valid and invalid records as the input says: inner
+//! types, padding, lengths, flipped bits, key updates. Nothing panics, nothing is opened after an
+//! error, and the split of the bytes makes no difference.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -63,7 +63,7 @@ fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
     (got, Ok(closed))
 }
 
-// Each step of the input: what to do, and with how many of the bytes that follow.
+// Each step of the input: an action, and how many of the following bytes it uses.
 fuzz_target!(|input: &[u8]| {
     let mut peer = end(1, 101);
     let mut bytes = Vec::new();
@@ -76,7 +76,7 @@ fuzz_target!(|input: &[u8]| {
         match what % 5 {
             0 => bytes.extend_from_slice(content),
             1 => drop(peer.seal(content)),
-            // Any inner plaintext, its type and padding included.
+            // Any inner plaintext, including its type and padding.
             2 => drop(peer.seal_inner(content)),
             3 => drop(peer.close_notify()),
             _ => step = usize::from(*length).max(1),

@@ -1,6 +1,6 @@
-//! Any bytes as a compressed WebSocket message (RFC 7692): no panic, no message over the
-//! limit, and the same verdict however it is cut into fragments. And compressed, whatever the
-//! window, they come back as they were.
+//! Arbitrary bytes as a compressed WebSocket message (RFC 7692): no panic, no message over the
+//! limit, and the same result for every fragmentation. Compressed bytes decompress to the original
+//! for every window.
 #![no_main]
 
 use std::ops::ControlFlow;

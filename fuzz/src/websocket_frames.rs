@@ -1,5 +1,5 @@
-//! Any bytes as WebSocket frames, to either end, whole and in pieces: no panic, no message
-//! over the limit, and the same messages and the same verdict whatever the split.
+//! Arbitrary bytes as WebSocket frames to either end, whole and in pieces: no panic, no message
+//! over the limit, and the same messages and result for every split.
 #![no_main]
 
 use std::ops::ControlFlow;

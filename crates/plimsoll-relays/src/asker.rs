@@ -1,7 +1,7 @@
-//! Who is at the other end of a connection or a request, for the log.
+//! Names the client of a connection or a request, for the log.
 //!
-//! Behind a balancer that is the client that it names, where the balancer is trusted: in a PROXY
-//! header, which makes it the connection's peer, or in each request's `X-Forwarded-For`.
+//! Behind a trusted load balancer the client is the address that the balancer reports: in a PROXY
+//! header, which replaces the connection's peer address, or in each request's `X-Forwarded-For`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use plimsoll_protocols::serving::{Peer, Proxies};
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Asker {
     Peer(Peer),
-    /// The client that trusted proxies name in `X-Forwarded-For`.
+    /// The client address that trusted proxies report in `X-Forwarded-For`.
     For(IpAddr),
 }
 
@@ -25,9 +25,9 @@ impl fmt::Display for Asker {
 }
 
 impl Asker {
-    /// Who asks: where a trusted proxy does, whom it asks for. Of `forwarded`, the values of
-    /// `X-Forwarded-For`, each proxy adds to the end; what stands before an address that is not
-    /// trusted may be forged.
+    /// Returns the address to log: the peer, or the client that it forwards for if the peer is a
+    /// trusted proxy. Each proxy appends to `forwarded`, the values of `X-Forwarded-For`, so an
+    /// entry left of an untrusted address may be forged.
     pub(crate) fn of<'a>(
         peer: Peer,
         forwarded: impl Iterator<Item = &'a str>,
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn client_address_comes_from_trusted_proxies() {
-        // One of them as a socket of both families has it.
+        // An IPv4 address in IPv6-mapped form, as a dual-stack socket reports it.
         let trusted: [IpAddr; 2] = ["::ffff:127.0.0.1".parse().unwrap(), [10, 0, 0, 9].into()];
         let trusted = Proxies::new(&trusted);
         let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);

@@ -1,8 +1,8 @@
-//! What relays and servers count, for Prometheus: prometheus-client's registry, and its
-//! OpenMetrics text.
+//! Metrics of relays and servers for Prometheus, as OpenMetrics text from prometheus-client's
+//! registry.
 //!
 //! Counters and gauges are the library's, which are atomic. Its histogram takes a lock for each
-//! value, which a loop that carries data must not; [`Latencies`] takes none.
+//! value, which a data path cannot afford; [`Latencies`] is lock-free.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,10 +21,11 @@ pub(crate) use prometheus_client::registry::{Registry, Unit};
 /// The content type of [`text`].
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What distinguishes the members of a [`Family`].
+/// Names and values of the labels that distinguish the members of a [`Family`].
 pub(crate) type Labels = Vec<(&'static str, String)>;
 
-/// A registry whose names begin with `plimsoll_` and `of`. It counts the process's panics.
+/// Returns a registry whose metric names begin with `plimsoll_` and `of`, with a counter of the
+/// process's panics.
 pub(crate) fn registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(
@@ -35,7 +36,7 @@ pub(crate) fn registry(of: &str) -> Registry {
     registry
 }
 
-/// Everything that was registered, in OpenMetrics text.
+/// Encodes all registered metrics as OpenMetrics text.
 pub(crate) fn text(registry: &Registry) -> String {
     let mut text = String::new();
     if let Err(e) = encode(&mut text, registry) {
@@ -48,7 +49,8 @@ pub(crate) fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels
     pairs.map(|(name, value)| (name, value.to_owned())).into()
 }
 
-/// A struct of counters, each with its name and help in the text, and of what else is counted.
+/// Defines a struct of counters, each with its metric name and help text, and of further fields
+/// that register themselves.
 macro_rules! counters {
     (
         $(#[$meta:meta])* $vis:vis struct $of:ident {
@@ -72,7 +74,7 @@ macro_rules! counters {
 }
 pub(crate) use counters;
 
-/// A value that is asked for when the text is written.
+/// A metric whose value is read when the text is encoded.
 pub(crate) struct Computed {
     kind: MetricType,
     read: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -114,13 +116,13 @@ impl EncodeMetric for Computed {
     }
 }
 
-/// Upper bounds of a histogram's buckets; longer times are in one more. Microseconds.
+/// Upper bounds of a histogram's buckets in microseconds; one more bucket holds longer times.
 const BUCKET_BOUNDS_US: [u64; 20] = [
     25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// A histogram of times, in seconds. Clones share what they count.
+/// A histogram of durations, exported in seconds. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latencies(Arc<Buckets>);
 

@@ -1,5 +1,6 @@
-//! Refusals in the log: the first of a class at once, then how many there were, so that a
-//! crowd of clients that can't come in does not fill the disk. Never what a client sent.
+//! Rate-limits the log of refused clients: the first refusal of a class is logged at once, later
+//! ones as a count, so that many rejected clients do not fill the disk. Nothing that a client sent
+//! is logged.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -10,7 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// Refusals of each class that the log does not have yet. A class that was quiet for a while is
+/// Refusals that were not logged yet, by class. A class without refusals between two reports is
 /// logged anew.
 #[derive(Default)]
 pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
@@ -35,7 +36,7 @@ impl Refusals {
         !known
     }
 
-    /// Logs how many there were since the last time.
+    /// Logs how many refusals of each class came since the last report.
     pub(crate) fn report(&self) {
         for (reason, refused) in self.take() {
             tracing::warn!(reason, "refused {refused} more");

@@ -1,8 +1,8 @@
-//! The token that lets a client open its session's socket: a JWT (RFC 7519), HS256, with
-//! the claims `session_id` and `iat`.
+//! The token that lets a client open its session's WebSocket: a JWT (RFC 7519) signed with HS256,
+//! with the claims `session_id` and `iat`.
 //!
-//! Gateways check it without asking a server. The algorithm is pinned, so a token that
-//! names another (or `none`) is no token. Tokens are never logged.
+//! Gateways verify it without asking a server. The algorithm is pinned, so a token that names
+//! another one (or `none`) is rejected. Tokens are never logged.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,32 +12,33 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-/// RFC 7518 §3.2: a key of at least the hash's size.
+/// The least length of a secret in bytes: that of the hash (RFC 7518 §3.2).
 pub const SHORTEST_SECRET: usize = 32;
 
-/// A secret that can't be used.
+/// A secret that is too short for HS256; the value is its length in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a secret of {0} bytes: HS256 needs at least {SHORTEST_SECRET}")]
 pub struct SecretTooShort(pub usize);
 
-/// The claims of a token that is known to be genuine.
+/// The claims of a token whose signature was verified.
 #[derive(Deserialize)]
 struct Checked {
     session_id: String,
-    /// A NumericDate (RFC 7519 §2), which may have a fraction. Not compared: clocks differ.
+    /// A NumericDate (RFC 7519 §2), possibly with a fraction. It is not checked, because clocks
+    /// differ.
     #[serde(rename = "iat")]
     _iat: f64,
-    /// The library rounds it.
+    /// Read here as well, because the library rounds it.
     #[serde(default, deserialize_with = "numeric_date")]
     exp: Option<f64>,
 }
 
-/// A date that is there is a number.
+/// Reads a claim that must be a number if it is present: `null` is an error.
 fn numeric_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     f64::deserialize(deserializer).map(Some)
 }
 
-/// Why a token is refused. Says nothing of the token itself.
+/// Why a token is refused. The messages contain nothing of the token.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -51,7 +52,7 @@ pub enum Refusal {
     WrongSession,
 }
 
-/// The secrets in use. Replacing them replaces them for all who hold a clone.
+/// The secrets in use. Replacing them affects every clone.
 #[derive(Clone)]
 pub struct Keys(Arc<RwLock<Arc<InUse>>>);
 
@@ -74,7 +75,7 @@ impl InUse {
             return Err(SecretTooShort(short.len()));
         }
         let mut validation = Validation::new(Algorithm::HS256);
-        // `exp` is enforced where it is present; `iat` is not checked, clocks differ.
+        // `exp` is enforced if present. `iat` is not checked, because clocks differ.
         validation.required_spec_claims.clear();
         validation.validate_exp = true;
         validation.validate_nbf = true;
@@ -90,8 +91,8 @@ impl InUse {
 }
 
 impl Keys {
-    /// Signs with the first secret, and accepts tokens of any: the one in use, and while it is
-    /// being rotated the one before.
+    /// Creates keys that sign with the first secret and accept tokens signed with any: during a
+    /// rotation the old secret stays valid.
     ///
     /// # Errors
     /// For secrets of fewer than 32 bytes, or none.
@@ -99,10 +100,10 @@ impl Keys {
         Ok(Keys(Arc::new(RwLock::new(InUse::new(secrets)?))))
     }
 
-    /// Uses these from here on.
+    /// Replaces the secrets, for every clone.
     ///
     /// # Errors
-    /// As [`Keys::new`]; what was in use stays so.
+    /// As those of [`Keys::new`]; the old secrets then stay in use.
     pub fn replace(&self, secrets: &[Vec<u8>]) -> Result<(), SecretTooShort> {
         let replaced = InUse::new(secrets)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replaced;
@@ -113,7 +114,7 @@ impl Keys {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A token for a session, issued now, without an expiry.
+    /// Signs a token for a session, issued now and without expiry.
     ///
     /// # Errors
     /// When the crypto library fails.
@@ -123,13 +124,13 @@ impl Keys {
         encode(&header, &claims, &self.in_use().signing)
     }
 
-    /// Whether the token opens this session.
+    /// Verifies that the token opens this session.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason for which the token is refused.
     pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
         use jsonwebtoken::errors::ErrorKind;
-        // A head that can't be read or names no algorithm of this library's (`none`).
+        // The header is unreadable or names an algorithm that the library does not have (`none`).
         if jsonwebtoken::decode_header(token).is_err() {
             return Err(Refusal::NotGenuine);
         }
@@ -138,7 +139,7 @@ impl Keys {
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.checking {
             match decode::<Checked>(token, key, &in_use.validation) {
-                // The token is refused on `exp` and after it (RFC 7519, 4.1.4).
+                // A token is expired from `exp` on (RFC 7519 §4.1.4).
                 Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
                     return Err(Refusal::Expired);
                 }

@@ -1,4 +1,4 @@
-//! Sidecars whose protocol comes with a plugin: in C, in Rust, and one that returns
+//! Tests of sidecars whose protocol is implemented by a plugin: in C, in Rust, and one that returns
 //! nonsense.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
@@ -18,7 +18,7 @@ use plimsoll_relays::sidecar::{Config, Sidecar};
 
 use support::{certificates, eventually, files, route, sidecar};
 
-/// Statuses of x_example.
+/// Statuses of the protocol x_example.
 const BUSY: u32 = 2;
 const UNREACHABLE: u32 = 3;
 const TIMEOUT: u32 = 4;
@@ -59,7 +59,7 @@ impl Peer {
         self.stream.write_all(&wire).unwrap();
     }
 
-    /// The next frame: kind, id, payload; `None`: the other side has closed.
+    /// Returns the next frame as kind, id and payload; `None` if the peer has closed.
     fn next(&mut self, from: Sender) -> Option<(Kind, u64, Vec<u8>)> {
         loop {
             let decoded = self.codec.decode(&self.bytes, from, MAX_FRAME).unwrap();
@@ -77,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// Status, id and payload of the next answer.
+    /// Returns status, id and payload of the next answer.
     #[track_caller]
     fn answer(&mut self) -> (u32, u64, Vec<u8>) {
         match self.next(Sender::Server) {
@@ -91,7 +91,7 @@ impl Peer {
     }
 }
 
-/// Whether the other side has closed; not merely silent.
+/// Returns whether the peer has closed the connection, rather than being silent.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0; 64]) {
         Ok(read) => read == 0,
@@ -99,8 +99,8 @@ fn is_closed(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// Answers with the payload that it got; `drip` in single bytes, `hold` never. Lives as
-/// long as the process.
+/// Starts a server that answers with the payload it received: `drip` in single bytes, `hold` never.
+/// It lives as long as the process.
 fn echo_server(codec: &Codec) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -153,7 +153,7 @@ fn c_and_rust_sidecars_share_connection() {
         .map(|n| {
             let mut peer = Peer::connect(&codec, outside);
             thread::spawn(move || {
-                // All at once, in one write, and every client with the same ids.
+                // All requests leave in one write, and every client uses the same ids.
                 let texts: Vec<_> = (0..50).map(|i| format!("{n:02}-{i:02}")).collect();
                 let mut wire = peer.made(Make::Heartbeat, 777, b"");
                 for (i, text) in texts.iter().enumerate() {
@@ -198,7 +198,7 @@ fn frames_pass_in_any_pieces() {
         for at in 1..wire.len() {
             let (first, rest) = wire.split_at(at);
             peer.stream.write_all(first).unwrap();
-            // Most likely read by now; the test holds where it is not.
+            // The previous piece was most likely read by now; the test also holds if not.
             thread::sleep(Duration::from_millis(2));
             peer.stream.write_all(rest).unwrap();
             assert_eq!(peer.answer(), (0, 5, b"drip".to_vec()), "split at {at}");
@@ -289,14 +289,14 @@ fn malformed_input_closes_only_own_connection() {
     for wire in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         b"x\x09\0",
-        // An answer, from a client.
+        // An answer that comes from a client.
         b"x\x01\x01\0\0\0\x01\0\0\0\0\0\0",
     ] {
         let mut bad = Peer::connect(&codec, outside);
         bad.stream.write_all(wire).unwrap();
         assert!(bad.is_closed(), "{}", wire.escape_ascii());
     }
-    // 4 GiB and a little: its own call is refused, and what comes of it is skipped.
+    // A frame of slightly over 4 GiB: its call is refused, and its bytes are skipped.
     let mut long = Peer::connect(&codec, outside);
     let wire = b"x\x01\0\0\0\0\x07\xff\xff\xff\xffand more";
     long.stream.write_all(wire).unwrap();
@@ -308,7 +308,7 @@ fn malformed_input_closes_only_own_connection() {
     assert_eq!(relay.counter("r", "plugin_faults_total"), Some(0));
     relay.stop();
 
-    // Whatever the plugin returns stands in the bytes: a result, then a frame's fields.
+    // The payload dictates what the plugin returns: a result, then the fields of a frame.
     let plugin = built::nonsense(folder.path(), "nonsense.so", &[]);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (relay, outside) = sidecar(&route(
@@ -338,13 +338,13 @@ fn malformed_input_closes_only_own_connection() {
         returned(0, [all, 0, all + 1], 0, 0),
         returned(0, [all, 0, 0], 4, 0),
         returned(0, [all, 0, 0], 0, 2),
-        // Needs less than there is; needs more than may be.
+        // Claims to need fewer bytes than there are, then more than are allowed.
         returned(1, [3, 0, 0], 0, 0),
         returned(1, [1 << 40, 0, 0], 0, 0),
         returned(5, [all, 0, 0], 0, 0),
         returned(-1, [all, 0, 0], 0, 0),
         returned(99, [all, 0, 0], 0, 0),
-        // A good request: but what `encode` says of it (a result, a length) can't be.
+        // The request is valid, but the result or length that `encode` returns is impossible.
         returned(0, [all, 0, 0], 0, 0),
     ];
     for (n, wire) in nonsense.iter().enumerate() {
@@ -352,27 +352,27 @@ fn malformed_input_closes_only_own_connection() {
         let mut bad = TcpStream::connect(outside).unwrap();
         bad.set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
-        // `encode` reads its claim where `decode` reads the result and the length.
+        // `encode` reads the claimed value from the place of `decode`'s result and length.
         bad.write_all(wire).unwrap();
         let is_kept = n == nonsense.len() - 1;
         if is_kept {
-            // Length 60 in room for 124: believed, and passed on.
+            // A length of 60 in a buffer of 124 bytes is plausible, so it is passed on.
             let mut passed = Vec::new();
             let mut up = upstream.accept().unwrap().0;
             up.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
             passed.resize(60, 1);
             up.read_exact(&mut passed).unwrap();
             assert_eq!(passed, vec![0; 60]);
-            // The answer is nonsense, and no refusal can be made: the client sees the end
-            // of its connection.
+            // The answer is nonsense and no refusal can be encoded, so the client's connection is
+            // closed.
             up.write_all(&nonsense[0]).unwrap();
             assert!(is_closed(&mut up) && is_closed(&mut bad));
         } else {
             assert!(is_closed(&mut bad), "{n}: {wire:?}");
         }
     }
-    // The caller is to blame for a frame over the limit, and the plugin for the rest: the last
-    // time it made neither an answer nor a refusal.
+    // The caller is responsible for the frame over the limit, the plugin for the other failures. In
+    // the last case it encoded neither an answer nor a refusal.
     eventually("all are counted", || {
         relay.counter("r", "plugin_faults_total") == Some(nonsense.len() as u64)
     });

@@ -1,5 +1,5 @@
-//! Targets with several addresses: servers that share a port on 127.0.0.1, 127.0.0.2 and ::1,
-//! whose own counts say where the calls went.
+//! Targets with several addresses: servers that share a port on 127.0.0.1, 127.0.0.2 and ::1; their
+//! own counts show where the calls went.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -34,7 +34,7 @@ fn resolve(port: u16, hosts: &[&str]) -> String {
     format!("api.test:{port}:{}", hosts.join(","))
 }
 
-/// A load of 600 calls, whose report is printed.
+/// Runs a load of 600 calls; returns its printed report.
 fn load<'a>(url: &'a str, resolve: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["grpc", url, "--resolve", resolve, "--out", "run"];
     arguments.extend(["--rate", "600/s", "--calls", "600"]);
@@ -50,7 +50,7 @@ fn count(run: &Value, host: &str, port: u16, key: &str) -> u64 {
     row.map_or(0, |row| row[key].as_u64().unwrap())
 }
 
-/// What a server counted itself.
+/// Returns the number of calls that a server counted itself.
 fn served(server: Server) -> u64 {
     let (code, said) = server.stop();
     assert_eq!(code, 0, "{said}");
@@ -94,7 +94,7 @@ fn address_refusing_connections_fails_no_calls() {
     assert_eq!(count(&run, HOSTS[1], port, "connections"), 0);
     let served: u64 = servers.into_iter().map(served).sum();
     assert_eq!(served, 600);
-    // A question before a load goes the same way.
+    // The reflection query before a load uses the same addresses.
     let hosts = [HOSTS[1], HOSTS[0]];
     let server = serve(&place, HOSTS[0], port);
     let resolve = self::resolve(port, &hosts);
@@ -103,7 +103,7 @@ fn address_refusing_connections_fails_no_calls() {
     drop(server);
 }
 
-/// A socket that listens, and whose queue is full: it answers no SYN.
+/// Returns a listening socket whose backlog is full, so that it answers no SYN.
 fn black_hole(host: &str) -> (TcpListener, Vec<TcpStream>) {
     let listener = TcpListener::bind(at(host, 0)).unwrap();
     rustix::net::listen(&listener, 0).unwrap();

@@ -1,5 +1,5 @@
-//! Benchmarks whose peers are named by variables of the environment, with stand-ins for them:
-//! that they run, and that what is wrong with a peer is reported and leaves nothing behind.
+//! Benchmarks whose peers are named by environment variables, run with stand-ins: they work, report
+//! a broken peer, and leave nothing behind.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::{LONGEST, Place, output, text};
 
 const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
 
-/// Runs a benchmark's shortest form with the variables.
+/// Runs the shortest form of a benchmark with these variables.
 fn bench(place: &Place, name: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
     let mut command = Command::new("python3");
@@ -47,7 +47,7 @@ fn mosn_path_from_env() {
         ),
     )
     .expect("writable");
-    // What carries is a child of what is started, as with a script of MOSN's.
+    // The relaying process is a child of the started one, as with MOSN's start script.
     script(
         &place,
         "mosn.sh",
@@ -96,7 +96,7 @@ fn mosn_path_from_env() {
 #[test]
 fn sofaload_path_from_env() {
     let place = Place::new();
-    // The arguments are those of bench/README.md.
+    // The arguments are those documented in bench/README.md.
     script(
         &place,
         "sofaload.sh",

@@ -1,5 +1,5 @@
-//! Whose fault it is, with real processes: a generator that stood still, and a server that died.
-//! Exit code, screen, run directory, JUnit and JSON must say the same.
+//! Attribution of failures, with real processes: a generator that was stopped, and a server that
+//! died. Exit code, screen, run directory, JUnit and JSON must agree.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::{LONGEST, Place, SCORE, signal, wait};
 
-/// A load that must meet `objective`, once its first second is written.
+/// Runs a load that must meet `objective`, and acts once its first second is written.
 fn loading(place: &Place, url: &str, objective: &str) -> Child {
     let fixed = ["grpc", url, "--rate", "500/s", "--duration", "4s", "-q"];
     let kept = ["--out", "run", "--objective", objective];
@@ -36,14 +36,14 @@ fn loading(place: &Place, url: &str, objective: &str) -> Child {
     child
 }
 
-/// What all the documents report of the only objective, and of the run.
+/// What each document reports about the only objective and about the run.
 struct Documents {
     verdict: String,
     objective: String,
     run: Value,
 }
 
-/// That they agree with each other and with the exit code.
+/// Asserts that the documents agree with each other and with the exit code.
 #[track_caller]
 fn agreed(place: &Place, code: i32) -> Documents {
     let screen = place.read("screen");
@@ -68,14 +68,14 @@ fn agreed(place: &Place, code: i32) -> Documents {
     assert_eq!(documents.verdict, verdict, "{screen}");
     assert!(screen.contains(&format!("verdict: {word}")), "{screen}");
     assert!(screen.contains(on_screen), "{screen}");
-    // The screen is what the run directory says.
+    // The screen shows what the run directory holds.
     let again = place.expect(0, &["report", "run"]);
     assert!(screen.starts_with(&again), "{screen}\n{again}");
     let junit = place.expect(0, &["report", "run", "--junit", "-"]);
     let cases = ["<failure ", "<error "].map(|kind| junit.matches(kind).count());
     match expected {
         0 => assert_eq!(cases, [0, 0], "{junit}"),
-        // The run itself passes: what was missed is a proof, whatever else it was.
+        // The run itself is valid: a missed objective is proof whatever else happened.
         99 => assert_eq!(cases, [1, 0], "{junit}"),
         _ => {
             assert_eq!(cases[0], 0, "{junit}");
@@ -97,8 +97,8 @@ fn agreed(place: &Place, code: i32) -> Documents {
     documents
 }
 
-/// How long the generator stood still is far above the limit, and the limit far above what a server
-/// on a busy machine takes for all but one call of a hundred.
+/// The generator is stopped for far longer than the limit, and the limit is far above the time that
+/// a server on a busy machine needs for all but one call in a hundred.
 #[test]
 fn stalled_generator_does_not_fail_target() {
     let place = Place::new();
@@ -110,7 +110,7 @@ fn stalled_generator_does_not_fail_target() {
     signal(&child, Signal::CONT);
     let code = wait(&mut child);
     let documents = agreed(&place, code);
-    // The times themselves say that the limit was missed: it is not the target's doing.
+    // The response times show that the limit was missed, but not because of the target.
     let p99 = documents.run["total"]["response"]["p99_us"].as_f64();
     assert!(p99.is_some_and(|us| us > 500_000.0), "{}", documents.run);
     assert_eq!(documents.objective, "cannot_be_judged", "{}", documents.run);

@@ -1,5 +1,5 @@
-//! The libraries that SOFABolt and SOFARPC users run, in Java: our load on their servers,
-//! and their clients on our server. `tests/setup.sh tests` builds them.
+//! The Java libraries of SOFABolt and SOFARPC: our load on their servers, and their clients on our
+//! server. `tests/setup.sh tests` builds them.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -31,7 +31,7 @@ fn java(part: &[&str], settings: &[&str]) -> Command {
     let classes = format!("{0}/classes:{0}/lib/*", built.display());
     let mut command = Command::new("java");
     command
-        // The compiler's higher levels cost more than such short lives give back.
+        // Higher compiler tiers cost more than such short processes gain from them.
         .args(["-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx256m"])
         .args(settings)
         .args(["-cp", &classes, "peer.Peer"])
@@ -39,7 +39,7 @@ fn java(part: &[&str], settings: &[&str]) -> Command {
     command
 }
 
-/// A server process that is ended with the test.
+/// A server process that is killed with the test.
 struct Server {
     child: Child,
     out: BufReader<ChildStdout>,
@@ -54,7 +54,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `command` and reads its output up to the line that holds `ready`.
+    /// Starts `command` and reads its output up to the line that contains `ready`.
     fn start(mut command: Command, ready: &str) -> (Server, String) {
         let mut child = command
             .stdin(Stdio::null())
@@ -78,7 +78,7 @@ impl Server {
     }
 
     fn java(part: &str) -> Server {
-        // The Java libraries can't be asked for any free port.
+        // The Java libraries cannot listen on port 0.
         let port = free_port();
         let (mut server, _) = Server::start(java(&[part, &port.to_string()], &[]), "READY");
         server.port = port;
@@ -93,7 +93,7 @@ impl Server {
         Server::listening(command)
     }
 
-    /// A command that says where it listens.
+    /// Starts a command that prints the address it listens on.
     fn listening(command: Command) -> Server {
         let (mut server, line) = Server::start(command, "listening on");
         server.port = line
@@ -106,7 +106,7 @@ impl Server {
         server
     }
 
-    /// Stops our server; what it says of its calls.
+    /// Stops our server; returns what it printed about its calls.
     fn conclude(mut self) -> String {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -138,7 +138,8 @@ fn load_url(url: &str, flags: &[&str]) -> (i32, Value) {
     (output.status.code().unwrap(), json["runs"][0].take())
 }
 
-/// (ok, errors by code), after checking that every call due was counted once.
+/// Returns the successful calls and the errors by code, after checking that every scheduled call
+/// was counted once.
 fn counts(run: &Value) -> (u64, Vec<(String, u64)>) {
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     let errors = run["total"]["errors_by_code"].as_array().unwrap();
@@ -174,7 +175,7 @@ fn java_sofabolt_server_handles_our_load() {
         let version = ["--bolt-version", version];
         let fleet = ["--clients", "64", "-c", "4", "--in-flight", "32"];
         all_ok(&server, 3000, &[&echo[..], &version, &fleet].concat());
-        // Heartbeats in between, and the connection still good afterwards.
+        // Heartbeats are sent in between, and the connection still works afterwards.
         let slow = ["--rate", "2/s", "--heartbeat", "100ms"];
         all_ok(&server, 3, &[&echo[..], &version, &slow].concat());
         all_ok(
@@ -299,7 +300,7 @@ fn java_clients_work_with_our_server() {
     let server = Server::ours(&[]);
     let port = server.port.to_string();
     for query in ["-", "_PROTOCOL=2&_VERSION=1", "_PROTOCOL=2&_VERSION=2"] {
-        // Idle for ten heartbeats' time; three unanswered would close the connection.
+        // Idle for ten heartbeat intervals; three unanswered heartbeats would close the connection.
         java_client(
             &["bolt-client", "127.0.0.1", &port, query, "200", "2000"],
             &["-Dbolt.tcp.heartbeat.interval=200"],
@@ -320,7 +321,7 @@ fn java_clients_work_with_our_server() {
     );
 }
 
-/// A sidecar with one route to `upstream`.
+/// Starts a sidecar with one route to `upstream`.
 fn relay(folder: &Path, name: &str, upstream: u16, tls: &str) -> Server {
     let file = folder.join(format!("{name}.toml"));
     let text = format!(
@@ -388,7 +389,7 @@ fn java_peers_work_through_sidecar_chains() {
     for (to_bolt, to_sofa) in [(&one.0, &one.1), (&bolt_out, &sofa_out)] {
         let port = to_bolt.port.to_string();
         for query in ["-", "_PROTOCOL=2&_VERSION=2"] {
-            // Idle for several heartbeats of the client's and the sidecars'.
+            // Idle for several heartbeat intervals of the client and the sidecars.
             java_client(
                 &["bolt-client", "127.0.0.1", &port, query, "100", "1500"],
                 &["-Dbolt.tcp.heartbeat.interval=200"],
@@ -398,7 +399,8 @@ fn java_peers_work_through_sidecar_chains() {
             &["sofa-client", "127.0.0.1", &to_sofa.port.to_string(), "100"],
             &[],
         );
-        // Our own load: many connections in, few out; failures come through as they are.
+        // Our own load: many client connections share few upstream ones, and failures are passed
+        // on.
         let echo = [
             "--class",
             "java.lang.String",
@@ -432,7 +434,7 @@ fn java_peers_work_through_sidecar_chains() {
             (1, (0, vec![("SOFA_ERROR".to_owned(), 20)]))
         );
     }
-    // A service that is gone: every call is answered all the same.
+    // The service is gone: every call is answered all the same.
     drop((sofa, sofa_in));
     let (exit, run) = load(&sofa_out, &["--fleet", "2", "-n", "20"]);
     assert_eq!(
@@ -481,7 +483,8 @@ fn bolt_works_over_tls_and_mtls() {
     let (exit, json) = run(&server, &flags);
     assert_eq!((exit, counts(&json)), (0, (400, vec![])));
     assert_eq!(json["security"], "mutual-tls");
-    // Without a certificate, and with a server that speaks no TLS: reported, and no call ok.
+    // Without a certificate, and with a server that does not speak TLS: reported, and no call
+    // succeeds.
     let (exit, json) = run(&server, &["--rate", "400/s", "--cold"]);
     let (ok, errors) = counts(&json);
     assert_eq!((exit, ok), (1, 0));

@@ -1,7 +1,8 @@
-//! The command line as people meet it: `tests/cli/*.trycmd`, and the mistakes of `docs/errors.md`, run as
-//! written there. `TRYCMD=overwrite cargo test -p plimsoll --test cli` writes down what is printed now.
+//! The command line as users see it: runs `tests/cli/*.trycmd` and the mistakes in `docs/errors.md`
+//! as written. `TRYCMD=overwrite cargo test -p plimsoll --test cli` records the current output.
 
-/// Removes the run directories that commands leave whose target can't be reached, whether or not the test passes.
+/// Removes the run directories that commands with an unreachable target leave, whether or not the
+/// test passes.
 struct Leftovers;
 
 impl Drop for Leftovers {

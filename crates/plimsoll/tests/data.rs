@@ -1,7 +1,7 @@
-//! What becomes of people's data on the wire: a server on grpcio remembers the metadata and the
-//! messages of every call, byte for byte, and their counts are held against what was asked for.
+//! User data on the wire: a grpcio server records the metadata and messages of every call byte for
+//! byte, and the counts are compared with what was configured.
 //!
-//! `make setup` installs it. Where it is missing these tests fail and say so.
+//! `make setup` installs the server; without it these tests fail and say so.
 
 mod support;
 
@@ -21,13 +21,13 @@ const SHOP: &str = r#"syntax = "proto3"; package shop;
       rpc AddAll(stream Item) returns (Item);
     }"#;
 
-/// A server that remembers, in a place that has the description of its service.
+/// A recording server, in a place with the description of its service.
 struct Abroad {
     place: Place,
     server: Server,
 }
 
-/// How many calls carried each of some values.
+/// How many calls carried each value.
 type Counted = BTreeMap<String, u64>;
 
 impl Abroad {
@@ -38,7 +38,7 @@ impl Abroad {
         Abroad { place, server }
     }
 
-    /// Puts `calls` calls on a method, all of which must succeed.
+    /// Runs `calls` calls of a method, all of which must succeed.
     #[track_caller]
     fn load(&self, method: &str, calls: u64, arguments: &[&str]) -> Value {
         let (url, calls_flag) = (self.server.plaintext(), calls.to_string());
@@ -59,7 +59,7 @@ impl Abroad {
         run
     }
 
-    /// What the server remembers, and its end.
+    /// Stops the server; returns what it recorded.
     #[track_caller]
     fn stop(self) -> Remembered {
         let (code, said) = self.server.stop();
@@ -90,7 +90,7 @@ fn counted<const N: usize>(values: [(&str, u64); N]) -> Counted {
 
 #[test]
 fn per_call_metadata_arrives_as_templated() {
-    // One message for all; one a call; streams of each.
+    // One message for all calls; one per call; one stream of messages per call.
     for (method, data) in [
         ("Add", r#"{"name": "a"}"#),
         ("Add", r#"{"name": "{{seq}}"}"#),
@@ -123,14 +123,14 @@ fn per_call_metadata_arrives_as_templated() {
         assert_eq!(remembered.metadata("x-call"), calls);
         let ids = remembered.metadata("id-bin");
         assert_eq!(ids.len(), 30, "{ids:?}");
-        // Sixteen bytes of version 4 (RFC 9562).
+        // A UUID of version 4 (RFC 9562).
         let is_uuid = |id: &String| id.len() == 32 && &id[12..13] == "4";
         assert!(ids.keys().all(is_uuid), "{ids:?}");
     }
 }
 
-/// Trace Context: each call has a trace of its own, in several workers and processes, and those that the report lists
-/// are among those that the server saw.
+/// Each call has its own trace (Trace Context), over several workers and processes, and the traces
+/// listed in the report are among those that the server saw.
 #[test]
 fn slowest_call_traces_are_seen_by_server() {
     let abroad = Abroad::new();
@@ -152,10 +152,10 @@ fn slowest_call_traces_are_seen_by_server() {
         prefixes.extend(slowest.iter().map(|id| id[..16].to_owned()));
         listed.extend(slowest);
     }
-    // Without the flag nothing is sent, and nothing listed.
+    // Without the flag no trace header is sent and none is listed.
     assert_eq!(abroad.load("Add", 5, &[])["slowest"], Value::Null);
     assert_eq!(listed.len(), 40);
-    // Each process of each run draws its own.
+    // Each process of each run draws its own ids.
     assert!((4..=5).contains(&prefixes.len()), "{prefixes:?}");
     let (place, remembered) = (Place::new(), abroad.stop());
     let headers = remembered.metadata("traceparent");
@@ -165,7 +165,7 @@ fn slowest_call_traces_are_seen_by_server() {
     assert!(listed.is_subset(&seen), "{listed:?} {seen:?}");
 }
 
-/// A secret stays out of the plan that shards and the run directory have.
+/// A secret stays out of the plan that shards and the run directory keep.
 #[test]
 fn secret_metadata_varies_across_processes() {
     let abroad = Abroad::new();
@@ -195,7 +195,8 @@ fn secret_metadata_varies_across_processes() {
     assert_eq!(remembered.metadata("x-api-key"), counted([("{{7", 20)]));
 }
 
-/// Field 9 is not described; the name is `é`. What goes out is not what an encoder would make of it.
+/// Field 9 is not in the description and the name is `é`, so an encoder would not produce these
+/// bytes.
 const ODD: &[u8] = b"\x48\x05\x10\x87\x00\x0a\x02\xc3\xa9";
 const ODD_HEX: &str = "48051087000a02c3a9";
 
@@ -203,7 +204,7 @@ const ODD_HEX: &str = "48051087000a02c3a9";
 fn binary_messages_arrive_byte_for_byte() {
     let abroad = Abroad::new();
     let place = &abroad.place;
-    // Of more than one DATA frame.
+    // The message spans several DATA frames.
     let large = [&b"\x0a\xa0\x9c\x01"[..], &b"x".repeat(20_000)].concat();
     for (name, bytes) in [
         ("odd.bin", ODD),
@@ -225,13 +226,13 @@ fn binary_messages_arrive_byte_for_byte() {
         &["--data-binary", "@empty.bin", "--compression", "gzip"],
     );
     abroad.load("Add", 3, &["--data-binary", "@large.bin"]);
-    // In turn: 2, 2 and 2.
+    // The messages are used in turn: 2, 2 and 2.
     abroad.load("Add", 6, &["--data-delimited", "@many.bin"]);
     let both = ["--data-binary", "@odd.bin", "--data-delimited", "@many.bin"];
     abroad.load("AddAll", 5, &both);
     let out = ["--out", "planned", "-q"];
     place.expect(0, &[&["run", "plan.toml"], &out[..]].concat());
-    // What a run keeps needs no file.
+    // The plan kept in the run needs no file.
     for name in ["odd.bin", "many.bin"] {
         fs::remove_file(place.path(name)).expect("a file");
     }

@@ -1,6 +1,6 @@
-//! What commands that measure leave for other programs: JUnit, Markdown, HTML and JSON, and the summary of
-//! a job. They are what `report` makes of the directory; a machine that was too slow changes their content
-//! and the exit code, and nothing here.
+//! Documents that measuring commands write for other programs: JUnit, Markdown, HTML, JSON and a
+//! job summary. They must equal what `report` makes of the run directory. A slow machine changes
+//! contents and exit codes, but not this equality.
 
 mod support;
 
@@ -18,9 +18,9 @@ const DOCUMENTS: [&str; 6] = [
     "page.html",
 ];
 
-/// Runs a command that leaves its documents, and compares them with those of its directory.
+/// Runs a command that writes its documents, and compares them with those of its run directory.
 #[track_caller]
-fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
+fn assert_writes_documents(place: &Place, directory: &str, arguments: &[&str]) {
     let arguments = [arguments, &["--out", directory, "-q"], &DOCUMENTS].concat();
     let output = place.run(&arguments);
     assert!(
@@ -34,12 +34,12 @@ fn leaves_documents(place: &Place, directory: &str, arguments: &[&str]) {
     );
     let stderr = stderr_of(&output);
     assert!(!stderr.contains("written to"), "{arguments:?}: {stderr}");
-    is_of(place, &[directory]);
+    assert_documents_match(place, &[directory]);
 }
 
-/// The documents that are there are those of these directories.
+/// Asserts that the documents are those of these directories.
 #[track_caller]
-fn is_of(place: &Place, directories: &[&str]) {
+fn assert_documents_match(place: &Place, directories: &[&str]) {
     for pair in DOCUMENTS.chunks(2) {
         let again = [&["report"], directories, &[pair[0], "-"]].concat();
         assert_eq!(place.expect(0, &again), place.read(pair[1]), "{again:?}");
@@ -55,18 +55,18 @@ fn every_measuring_command_writes_documents() {
     let url = score.plaintext();
     let load = ["--rate", "100/s", "--duration", "500ms"];
     let quick = [&["grpc", &url], &SCORE[..], &load].concat();
-    leaves_documents(&place, "quick", &quick);
+    assert_writes_documents(&place, "quick", &quick);
 
     fs::copy(place.path("quick/plan.toml"), place.path("plan.toml")).expect("a plan");
-    leaves_documents(&place, "plan", &["run", "plan.toml"]);
+    assert_writes_documents(&place, "plan", &["run", "plan.toml"]);
     let objective = ["--objective", "errors < 50%"];
     let trials = ["--trial", "200ms", "--trials", "1", "--budget", "2s"];
     let search = [&["find", "plan.toml"], &objective[..], &trials].concat();
-    leaves_documents(&place, "search", &search);
+    assert_writes_documents(&place, "search", &search);
     let (old, new) = (format!("old={url}"), format!("new={url}"));
     let beside = ["--duration", "1s", "--parts", "none", "--rate", "100/s"];
     let ladder = [&["ladder", &old, &new], &SCORE[..], &beside].concat();
-    leaves_documents(&place, "ladder", &ladder);
+    assert_writes_documents(&place, "ladder", &ladder);
     let gate = ["--fail-if", "p50 +900%", "--budget", "2s"];
     let live = [
         &["compare", "--live", &old, &new],
@@ -75,15 +75,15 @@ fn every_measuring_command_writes_documents() {
         &gate,
     ]
     .concat();
-    leaves_documents(&place, "live", &live);
+    assert_writes_documents(&place, "live", &live);
     let junit = place.expect(0, &["report", "live", "--junit", "-"]);
     assert!(junit.contains("new: p50 +900%"), "{junit}");
 
     let file = format!("http://127.0.0.1:{}/bytes/1KiB", files.port);
     let fetch = ["fetch", &file, "--duration", "300ms", "--clients", "1"];
-    leaves_documents(&place, "fetch", &fetch);
+    assert_writes_documents(&place, "fetch", &fetch);
 
-    // Several plans have one document, of all of their runs.
+    // Several plans share one document that covers all runs.
     let several = ["run", "plan.toml", "plan.toml", "--name", "twice", "-q"];
     place.expect(0, &[&several[..], &DOCUMENTS].concat());
     let runs = fs::read_dir(place.path("runs")).expect("runs");
@@ -94,10 +94,10 @@ fn every_measuring_command_writes_documents() {
         .collect();
     runs.sort_by_key(|run| (run.len(), run.clone()));
     assert_eq!(runs.len(), 2, "{runs:?}");
-    // The last one has a name of its own, which is as good as the directory's.
+    // The name of the last one is as good as its directory.
     assert_eq!(place.read("runs/LATEST"), format!("{}\n", runs[1]));
     let runs = [format!("runs/{}", runs[0]), format!("runs/{}", runs[1])];
-    is_of(&place, &[&runs[0], &runs[1]]);
+    assert_documents_match(&place, &[&runs[0], &runs[1]]);
     let last = place.expect(0, &["report", &runs[1], "--markdown", "-"]);
     for name in ["LATEST", "runs/LATEST"] {
         assert_eq!(place.expect(0, &["report", name, "--markdown", "-"]), last);
@@ -105,7 +105,8 @@ fn every_measuring_command_writes_documents() {
     place.expect(0, &["compare", &runs[0], "LATEST"]);
 }
 
-/// Every document that shows times shows the time in excess of the server's own; where none does, the flag is refused.
+/// Every document with times shows the overhead over the server's own time; where there are no
+/// times the flag is rejected.
 #[test]
 fn overhead_is_in_every_document_with_times() {
     let place = Place::new();
@@ -131,7 +132,7 @@ fn overhead_is_in_every_document_with_times() {
         assert!(refused.stdout.is_empty(), "{flags:?}");
         let why = "--overhead-over: nothing that is asked for shows it";
         assert!(stderr_of(&refused).contains(why), "{flags:?}");
-        // A variable is for whichever command shows it.
+        // A variable applies to whichever command shows it.
         let mut command = place.command(&[&["report", "run"], &flags[..]].concat());
         command.env("PLIMSOLL_OVERHEAD_OVER", "5ms");
         let written = command.output().expect("plimsoll starts");
@@ -139,7 +140,7 @@ fn overhead_is_in_every_document_with_times() {
     }
 }
 
-/// Runs, a search and a ladder: what a command prints is what `report` prints of the same directories.
+/// For runs, a search and a ladder, a command prints what `report` prints for the same directories.
 #[test]
 fn all_commands_print_same_json_shape() {
     let place = Place::new();
@@ -188,7 +189,7 @@ fn all_commands_print_same_json_shape() {
     );
 }
 
-/// As in a job of GitHub Actions, where steps before this one have written something.
+/// Simulates a GitHub Actions job in which earlier steps have written to the summary.
 #[test]
 fn ci_job_summary_contains_measurements() {
     let place = Place::new();
@@ -222,7 +223,7 @@ fn ci_job_summary_contains_measurements() {
     );
 }
 
-/// A target that can't be reached fails the job with a document that says why.
+/// An unreachable target fails the job, and the document says why.
 #[test]
 fn failed_start_still_writes_documents() {
     let place = Place::new();
@@ -240,7 +241,7 @@ fn failed_start_still_writes_documents() {
         junit.contains("errors=\"1\"") && junit.contains("CONNECT_REFUSED"),
         "{junit}"
     );
-    is_of(&place, &["run"]);
+    assert_documents_match(&place, &["run"]);
 }
 
 #[test]

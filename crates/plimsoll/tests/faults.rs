@@ -1,7 +1,8 @@
-//! What becomes of a measurement, a server and a relay when this program itself has a defect:
-//! a panic that is put in on purpose, at the worst places that are known.
+//! What happens to a measurement, a server and a relay on a defect of this program: panics injected
+//! at the worst known places.
 //!
-//! `make test-release` runs this on a release build, too, with nothing but the feature `fault` added.
+//! `make test-release` runs these tests on a release build, too, with only the feature `fault`
+//! added.
 
 #![cfg(any(debug_assertions, feature = "fault"))]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
@@ -20,8 +21,8 @@ use support::{LONGEST, ORDER, Place, SCORE, Server, only_run, output, stderr_of,
 /// EX_SOFTWARE of sysexits.h.
 const DEFECT: i32 = 70;
 
-/// A command that has `fault` put in, in every process of it.
-fn faulty(place: &Place, fault: &str, arguments: &[&str]) -> Command {
+/// Returns a command with `fault` injected in each of its processes.
+fn command_with_fault(place: &Place, fault: &str, arguments: &[&str]) -> Command {
     let mut command = place.command(arguments);
     command.env("PLIMSOLL_FAULT", fault);
     command
@@ -33,9 +34,9 @@ fn count(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// The output names it as Plimsoll's fault, and where, and what to do.
+/// Asserts that the output names the place, says that it is Plimsoll's defect, and what to do.
 #[track_caller]
-fn is_reported(output: &Output, fault: &str) {
+fn assert_defect_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
     for words in [
         "an error in plimsoll, not in what it talks to: ",
@@ -47,12 +48,12 @@ fn is_reported(output: &Output, fault: &str) {
     }
 }
 
-/// The run in `run` is partial because of `fault`, and every call of it is in one count.
+/// Asserts that the run is partial because of `fault` and that every call is counted exactly once.
 #[track_caller]
-fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
+fn assert_partial_run(place: &Place, output: &Output, fault: &str) -> Value {
     let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(DEFECT), "{all}");
-    is_reported(output, fault);
+    assert_defect_reported(output, fault);
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial", "{all}");
     let reason = run["reason"].as_str().expect("a reason");
@@ -61,14 +62,14 @@ fn is_kept(place: &Place, output: &Output, fault: &str) -> Value {
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
     assert!(text(&output.stdout).contains("PARTIAL"), "{all}");
-    // What was measured is on the screen, in the page, and can be read again.
+    // The measurements are on screen and on the page, and can be read again.
     let report = place.expect(0, &["report", "run"]);
     assert!(text(&output.stdout).starts_with(&report), "{all}");
     assert!(place.path("run/report.html").exists());
     run
 }
 
-/// Half a minute of load, were it not for the fault.
+/// A load of half a minute, which the fault ends early.
 fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let fixed = ["--duration", "30s", "--out", "run", "-q"];
     [&["grpc", url], &SCORE[..], &fixed, more].concat()
@@ -87,11 +88,11 @@ fn worker_panic_loses_no_figures() {
         let _ = fs::remove_dir_all(place.path("run"));
         let two = ["--connections", "4", "--workers", "2"];
         let arguments = load(&url, &[&two, more].concat());
-        let mut command = faulty(&place, "call:600", &arguments);
+        let mut command = command_with_fault(&place, "call:600", &arguments);
         let output = output(&mut command, LONGEST);
-        let run = is_kept(&place, &output, "call");
-        // All 599 that ended before, whichever of the two had them and in whatever second, and
-        // those of the other worker that were in flight.
+        let run = assert_partial_run(&place, &output, "call");
+        // All 599 calls that ended before, of either worker and any second, and the calls of the
+        // other worker that were in flight.
         let ended = count(&run["total"]["ok"]);
         assert!((599..10_000).contains(&ended), "{ended}: {}", run["total"]);
         let lost = count(&run["count_check"]["in_flight"]);
@@ -107,8 +108,11 @@ fn panic_with_cold_connections_loses_no_figures() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let arguments = load(&url, &["--cold", "--rate", "100/s"]);
-    let output = output(&mut faulty(&place, "call:120", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "call");
+    let output = output(
+        &mut command_with_fault(&place, "call:120", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "call");
     assert!(count(&run["total"]["ok"]) >= 119, "{}", run["total"]);
 }
 
@@ -128,8 +132,11 @@ fn script_panic_loses_no_figures() {
         &["--out", "run", "-q"],
     ]
     .concat();
-    let output = output(&mut faulty(&place, "script:2000", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "script");
+    let output = output(
+        &mut command_with_fault(&place, "script:2000", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "script");
     assert!(count(&run["total"]["ok"]) > 0, "{}", run["total"]);
 }
 
@@ -139,11 +146,14 @@ fn panicking_process_hands_over_its_measurements() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let two = ["--rate", "400/s", "--connections", "4", "--processes", "2"];
-    let output = output(&mut faulty(&place, "call:400", &load(&url, &two)), LONGEST);
-    let run = is_kept(&place, &output, "call");
+    let output = output(
+        &mut command_with_fault(&place, "call:400", &load(&url, &two)),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "call");
     let reason = run["reason"].as_str().expect("a reason");
     assert!(reason.starts_with("process "), "{reason}");
-    // Its own 399, and nearly as many of the other's.
+    // Its own 399 calls, and nearly as many of the other process.
     assert!(count(&run["total"]["ok"]) > 500, "{}", run["total"]);
 }
 
@@ -153,30 +163,33 @@ fn interval_observer_panic_keeps_results() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let arguments = load(&url, &["--rate", "100/s"]);
-    let output = output(&mut faulty(&place, "interval:2", &arguments), LONGEST);
-    let run = is_kept(&place, &output, "interval");
+    let output = output(
+        &mut command_with_fault(&place, "interval:2", &arguments),
+        LONGEST,
+    );
+    let run = assert_partial_run(&place, &output, "interval");
     assert!(count(&run["total"]["ok"]) > 20, "{}", run["total"]);
 }
 
-/// With nothing but the call that it was in.
+/// A panic in the first call leaves only that call.
 #[test]
 fn panic_in_first_call_exits_as_defect() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let mut command = faulty(&place, "call:1", &load(&url, &["--rate", "100/s"]));
+    let mut command = command_with_fault(&place, "call:1", &load(&url, &["--rate", "100/s"]));
     let output = output(&mut command, LONGEST);
     assert_eq!(output.status.code(), Some(DEFECT));
-    is_reported(&output, "call");
+    assert_defect_reported(&output, "call");
 }
 
-/// A server that has a fault put in, and whose output is read.
+/// Starts a server with an injected fault and reads its output.
 fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
-    let mut command = faulty(place, fault, arguments);
+    let mut command = command_with_fault(place, fault, arguments);
     Server::start(command.stderr(Stdio::piped()))
 }
 
-/// It goes on, and says at its end what happened.
+/// Asserts that the server continues and reports the panic at its end.
 #[track_caller]
 fn ends_as_defect(mut server: Server, fault: &str) -> String {
     let stderr = server.child.stderr.take();
@@ -196,7 +209,7 @@ fn ends_as_defect(mut server: Server, fault: &str) -> String {
     counted
 }
 
-/// The number behind some words.
+/// Returns the number that follows some words.
 #[track_caller]
 fn number_after(text: &str, words: &str) -> u64 {
     let behind = text.split(words).nth(1).unwrap_or_default();
@@ -207,12 +220,12 @@ fn number_after(text: &str, words: &str) -> u64 {
 }
 
 #[test]
-fn a_server_lives_on() {
+fn server_survives_connection_panic() {
     let place = Place::new();
     for (name, fault) in [
         ("score", "connection:2"),
         ("fast", "fast:40"),
-        // Forty connections pass it some eighty times while they come up.
+        // Forty connections trigger this fault point about eighty times while they connect.
         ("hold", "hold:200"),
         ("files", "connection:2"),
     ] {
@@ -241,8 +254,8 @@ fn a_server_lives_on() {
         let call = if command == "grpc" { &SCORE[..] } else { &[] };
         let fixed = [command, &url, "--out", "run", "-q", "--json"];
         let flags = [&fixed, call, more].concat();
-        // What was in flight on the connections that were lost has failed. Those made in their
-        // place were served, by the same server, in the same run.
+        // Calls in flight on the lost connections have failed. The connections that replaced them
+        // were served by the same server in the same run.
         let first = place.expect_run(0, &flags);
         let of = |run: &Value, key: &str| count(&run["total"][key]);
         let failed = of(&first, "errors");
@@ -277,7 +290,7 @@ fn multiprocess_server_reports_panics_at_exit() {
         "--processes",
         "2",
     ];
-    let mut command = faulty(&place, "connection:3", &arguments);
+    let mut command = command_with_fault(&place, "connection:3", &arguments);
     let server = Server::start(command.stderr(Stdio::null()));
     let url = server.plaintext();
     let flags = ["--connections", "16", "--clients", "16", "--calls", "200"];
@@ -289,7 +302,7 @@ fn multiprocess_server_reports_panics_at_exit() {
 }
 
 #[test]
-fn a_sidecar_lives_on() {
+fn sidecar_survives_worker_panic() {
     let place = Place::new();
     let service = place.serve(&["orders"]);
     let toml = format!(
@@ -309,7 +322,7 @@ fn a_sidecar_lives_on() {
     fs::remove_dir_all(place.path("run")).expect("a run");
     let again = place.expect_run(0, &flags);
     assert_eq!(again["total"]["errors"], 0, "{again}");
-    let page = asked(&admin, "/metrics");
+    let page = http_get(&admin, "/metrics");
     assert!(
         page.contains("\nplimsoll_sidecar_panics_total 1\n"),
         "{page}"
@@ -319,10 +332,10 @@ fn a_sidecar_lives_on() {
     drop(stderr);
 }
 
-/// One that can't wait for its sockets any more ends by itself, with an error that names the system call, and after its
-/// other threads have ended what they were doing.
+/// Asserts that a process that can no longer wait for its sockets exits with an error that names
+/// the system call, after its other threads have finished.
 #[track_caller]
-fn ends_by_itself(mut server: Server, system_call: &str) {
+fn assert_exits_with_error(mut server: Server, system_call: &str) {
     let code = support::wait(&mut server.child);
     let mut stderr = server.child.stderr.take().expect("stderr is piped");
     let mut printed = String::new();
@@ -340,12 +353,12 @@ fn server_with_failing_epoll_exits_with_error() {
         let arguments = [&["serve", name][..], &listen].concat();
         let mut server = serve(&place, "epoll_pwait2:6", &arguments);
         let (address, began) = (server.address(), Instant::now());
-        // Each connection wakes one of the workers; those that come too late are refused.
+        // Each connection wakes one of the workers; late ones are refused.
         while server.child.try_wait().expect("a child").is_none() && began.elapsed() < LONGEST {
             drop(TcpStream::connect(&address));
             std::thread::sleep(Duration::from_millis(5));
         }
-        ends_by_itself(server, "epoll_pwait2");
+        assert_exits_with_error(server, "epoll_pwait2");
     }
 }
 
@@ -356,8 +369,8 @@ fn sidecar_with_failing_epoll_exits_with_error() {
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
     fs::write(place.path("sidecar.toml"), toml).expect("writable");
     let arguments = ["relay", "sidecar", "sidecar.toml"];
-    // Its workers wake up by themselves, several times a second.
-    ends_by_itself(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
+    // The workers wake up by themselves several times a second.
+    assert_exits_with_error(serve(&place, "epoll_pwait2:8", &arguments), "epoll_pwait2");
 }
 
 #[test]
@@ -388,23 +401,23 @@ fn delays_work_when_timerfd_fails() {
 }
 
 #[test]
-fn a_gateway_lives_on() {
+fn gateway_survives_connection_panic() {
     let place = Place::new();
     let arguments = ["relay", "gateway", "--echo", "--listen", "127.0.0.1:0"];
     let server = serve(&place, "gateway:1", &arguments);
-    assert_eq!(asked(&server.address(), "/health"), "");
-    let answer = asked(&server.address(), "/health");
+    assert_eq!(http_get(&server.address(), "/health"), "");
+    let answer = http_get(&server.address(), "/health");
     assert!(answer.contains("healthy"), "{answer}");
     ends_as_defect(server, "gateway");
 }
 
-/// What a server answers over HTTP/1.1 until it closes.
-fn asked(address: &str, path: &str) -> String {
+/// Returns what a server answers over HTTP/1.1 until it closes the connection.
+fn http_get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("it listens");
     let limit = Some(Duration::from_secs(30));
     stream.set_read_timeout(limit).expect("a limit");
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    // It may be gone before all is sent.
+    // The server may be gone before everything is sent.
     let _ = stream.write_all(request.as_bytes());
     let mut answer = String::new();
     let began = Instant::now();

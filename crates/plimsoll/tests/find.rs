@@ -1,4 +1,4 @@
-//! The load line of a real server whose capacity follows from Little's law.
+//! The max rate of a real server whose capacity follows from Little's law.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -69,7 +69,7 @@ curve = false
 
 #[test]
 fn max_rate_matches_littles_law() {
-    // 50 calls at a time, 500 ms each: 100 a second.
+    // 50 concurrent calls of 500 ms each: 100 per second.
     let server = Server::start(&[
         "score",
         "--delay",
@@ -97,18 +97,19 @@ fn max_rate_matches_littles_law() {
     let line = found.line_per_s.unwrap();
     assert!(line <= 105.0, "{line}/s\n{stdout}\n{stderr}");
     if matches!(found.limit, Limit::Generator { .. }) {
-        // A machine too busy to send in time must say so, and not call it the server's line.
+        // A machine too busy to send in time must report that and not blame the server.
         assert_eq!(output.status.code(), Some(90), "{stdout}\n{stderr}");
         assert!(
             stdout.contains("the generator was too late to tell"),
             "{stdout}"
         );
     } else {
-        // A busy machine answers later, and its line is lower, never higher. How near searches come
-        // is held in simulated time (`plimsoll-model/tests/search_queue.rs`).
+        // A busy machine answers later, so the result is lower, never higher. The precision of
+        // searches is tested in simulated time (`plimsoll-model/tests/search_queue.rs`).
         assert!(line >= 60.0, "{line}/s\n{stdout}\n{stderr}");
-        // Either may end it: at 102/s the queue grows by 2 a second, and in a trial of 2 s no call waits
-        // the 100 ms that the objective leaves; at 110/s they do.
+        // Either objective may end the search: at 102/s the queue grows by 2 per second, and in a
+        // trial of 2 s no call waits longer than the 100 ms that the objective allows; at 110/s
+        // they do.
         let ends = matches!(found.limit, Limit::Objective { .. } | Limit::Queue);
         assert!(ends, "{stdout}");
         let confirmed = if found.confirmed { 0 } else { 90 };
@@ -118,13 +119,13 @@ fn max_rate_matches_littles_law() {
             "{stdout}"
         );
     }
-    // Every trial is a run that can be looked at again.
+    // Every trial is a run that can be read again.
     for trial in &record.trials {
         let run = plimsoll_model::run::Run::load(&out.join(trial.run.as_ref().unwrap())).unwrap();
         assert!(run.summary.count_check.matches);
         assert_eq!(run.summary.total.achieved_per_s, trial.achieved_per_s);
     }
-    // The budget says when the last trial may begin; a busy machine takes longer for one.
+    // The budget limits when the last trial may begin; a busy machine takes longer for it.
     let before_last = record
         .trials
         .split_last()
@@ -135,7 +136,7 @@ fn max_rate_matches_littles_law() {
 
 #[test]
 fn max_rate_of_model_matches_its_slots() {
-    // 16 answers at a time, of 20 tokens 25 ms apart: 32 a second.
+    // 16 concurrent answers of 20 tokens at 25 ms: 32 per second.
     let server = Server::start(&[
         "llm",
         "--slots",
@@ -186,15 +187,16 @@ curve = false
     let record = SearchRecord::load(&out).unwrap_or_else(|e| panic!("{e}: {stdout}\n{stderr}"));
     let found = record.finding.as_ref().unwrap();
     let line = found.line_per_s.unwrap();
-    // In a trial of 4 s a queue of half a second is one of 16 calls, 4 a second above the capacity.
+    // In a trial of 4 s a queue of half a second holds 16 calls, 4 per second above the capacity.
     assert!(line <= 38.0, "{line}/s\n{stdout}\n{stderr}");
     let sentence = match found.limit {
-        // A machine too busy to send in time says so instead.
+        // A machine too busy to send in time reports that instead.
         Limit::Generator { .. } => "Meets ttft.p90 < 500ms up to",
         _ => "(ttft.p90 < 500ms)",
     };
     assert!(stdout.contains(sentence), "{stdout}");
-    // A busy machine answers later: its line is lower, and how much its trials scattered is in the range.
+    // A busy machine answers later: the result is lower, and its range shows the scatter of the
+    // trials.
     let high = found.high_per_s;
     assert!(
         high.is_none_or(|high| high >= 16.0),

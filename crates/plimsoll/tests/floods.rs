@@ -1,8 +1,7 @@
-//! Peers that send without end and read nothing, at every server of ours, at the sidecar's two
-//! sides and at the client: what they are owed is bounded, and once they read it comes.
+//! Peers that send endlessly and read nothing, against every server, both sides of the sidecar, and
+//! the client: queued replies are bounded, and arrive once the peer reads.
 //!
-//! How much a process holds is its own peak in /proc; what kernels hold of a connection is not
-//! in it.
+//! Memory is the process's own peak in /proc; the kernel's socket buffers are not included.
 
 mod support;
 
@@ -19,13 +18,13 @@ use plimsoll_wire::http2::{self, kind, write};
 use plimsoll_wire::websocket::{self, Opcode};
 use support::{LONGEST, Place, SCORE, Server, wait};
 
-/// Bytes of a flood, where everything is taken.
+/// Bytes of a flood if everything is accepted.
 const FLOOD: usize = 160 << 20;
-/// What a process may hold over what it held before. KiB.
+/// Most additional memory of a process, in KiB.
 const ROOM: u64 = 64 << 10;
-/// A peer that takes nothing for so long has stopped reading.
+/// How long a peer must accept nothing to count as not reading.
 const STANDSTILL: Duration = Duration::from_secs(2);
-/// What is sent again and again, and how long the answer to it is.
+/// The bytes that are sent repeatedly, and the length of the answer.
 struct Flood {
     name: &'static str,
     greeting: Vec<u8>,
@@ -46,7 +45,7 @@ fn settings() -> Vec<u8> {
     out
 }
 
-/// Of HTTP/2, from a client or a server.
+/// Returns the floods over HTTP/2, of a client or a server.
 fn http2(from_client: bool) -> [Flood; 2] {
     let preface: &[u8] = if from_client { http2::PREFACE } else { b"" };
     let greeting = [preface, &settings()].concat();
@@ -79,7 +78,8 @@ fn heartbeats() -> Flood {
 }
 
 impl Flood {
-    /// Sends until everything has gone, or the peer takes no more; how many bytes went.
+    /// Sends until everything is sent or the peer accepts no more; returns the number of bytes
+    /// sent.
     fn send(&self, mut stream: &TcpStream) -> usize {
         stream.write_all(&self.greeting).expect("a peer");
         stream.set_write_timeout(Some(STANDSTILL)).expect("a time");
@@ -94,7 +94,7 @@ impl Flood {
         sent
     }
 
-    /// Reads what is owed for so many bytes.
+    /// Reads the replies for this many bytes.
     #[track_caller]
     fn collect(&self, mut stream: &TcpStream, sent: usize) {
         stream.set_read_timeout(Some(LONGEST)).expect("a time");
@@ -109,7 +109,7 @@ impl Flood {
     }
 }
 
-/// A figure of /proc/PID/status. KiB.
+/// Returns a value of /proc/PID/status in KiB.
 fn status(pid: u32, key: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = text.lines().find_map(|line| line.strip_prefix(key));
@@ -117,7 +117,7 @@ fn status(pid: u32, key: &str) -> u64 {
     figure.unwrap_or_else(|| panic!("no {key} in {text}"))
 }
 
-/// How much it may come to hold.
+/// Returns the most memory that the process may use.
 fn limit(pid: u32) -> u64 {
     status(pid, "VmRSS") + ROOM
 }
@@ -131,7 +131,7 @@ fn is_within(pid: u32, limit: u64, what: &str) {
     );
 }
 
-/// Floods a server over one connection, and sees that it answers all the same.
+/// Floods a server over one connection and checks that it still answers.
 #[track_caller]
 fn at_server(server: &Server, flood: &Flood, what: &str) {
     let (pid, what) = (server.child.id(), format!("{} at {what}", flood.name));
@@ -178,7 +178,7 @@ fn servers_bound_memory_for_stalled_readers() {
     at_server(&place.serve(&["files"]), &requests, "serve files");
 }
 
-/// The status and body of a request that is answered and ended.
+/// Sends a request; returns the status and body of the response.
 fn post(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a server");
     stream.set_read_timeout(Some(LONGEST)).expect("a time");
@@ -193,7 +193,7 @@ fn post(address: &str, path: &str) -> String {
     body.to_owned()
 }
 
-/// The request for the socket of a new session.
+/// Returns the request for the socket of a new session.
 fn socket_of_new_session(api: &str) -> Vec<u8> {
     let made = post(api, "/session/create");
     let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
@@ -210,7 +210,7 @@ fn socket_of_new_session(api: &str) -> Vec<u8> {
 
 #[test]
 fn session_stack_bounds_memory_for_stalled_readers() {
-    /// Sockets of each kind of flood.
+    /// Number of sockets for each kind of flood.
     const EACH: usize = 6;
     let place = Place::new();
     let mut server = place.serve(&["llm", "--with-gateway", "127.0.0.1:0"]);
@@ -262,7 +262,7 @@ fn session_stack_bounds_memory_for_stalled_readers() {
             })
             .collect();
         let stream = TcpStream::connect(&api).expect("an API");
-        // So that the system does not take minutes' worth of answers.
+        // Keeps the system from accepting minutes' worth of answers.
         rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).expect("a socket");
         let sent = requests.send(&stream);
         is_within(pid, limit, "requests at the API");
@@ -271,7 +271,7 @@ fn session_stack_bounds_memory_for_stalled_readers() {
         stuck.collect()
     });
     is_within(pid, limit, "floods at a gateway");
-    // Nobody else notices.
+    // Other clients are not affected.
     let (api, gateway) = (format!("session://{api}"), format!("ws://{gateway}"));
     let load = ["session", &api, "--socket", &gateway, "--clients", "5"];
     let load = [&load[..], &["--queries", "2", "--out", "run", "-q"]].concat();
@@ -344,7 +344,7 @@ fn sofa(port: u16) -> Vec<String> {
     flags.into_iter().map(str::to_owned).collect()
 }
 
-/// `plimsoll` under way.
+/// A running `plimsoll` process.
 struct Load(Child);
 
 impl Load {
@@ -355,7 +355,7 @@ impl Load {
         Load(command.spawn().expect("plimsoll"))
     }
 
-    /// Asked to, it ends by itself.
+    /// Stops the process, which must exit by itself.
     fn end(mut self) {
         support::signal(&self.0, rustix::process::Signal::INT);
         wait(&mut self.0);
@@ -369,7 +369,7 @@ impl Drop for Load {
     }
 }
 
-/// Floods the connection that a process makes, and sees that it goes on.
+/// Floods the connection that a process makes and checks that it continues.
 #[track_caller]
 fn at_client(listener: &TcpListener, pid: u32, flood: &Flood, what: &str) {
     let (stream, _) = listener.accept().expect("a client");
@@ -401,7 +401,7 @@ fn clients_bound_memory_for_stalled_servers() {
     client.end();
 }
 
-/// The request of a client that wants a WebSocket, and the answer that gives it one.
+/// The upgrade request of a WebSocket client, and the response that accepts it.
 fn upgrade(mut stream: &TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONGEST)).expect("a time");
     let mut request = Vec::new();
@@ -448,7 +448,7 @@ fn session_client_bounds_memory_for_stalled_gateway() {
     client.end();
 }
 
-/// Many connections that come to nothing are neither many nor kept secret.
+/// The server ends each connection at once: few are made, and that is reported.
 #[test]
 fn short_lived_connections_are_limited_and_reported() {
     let place = Place::new();
@@ -461,7 +461,7 @@ fn short_lived_connections_are_limited_and_reported() {
         for mut stream in listener.incoming().flatten() {
             let _ = stream.write_all(&[&greeting[..], &goaway].concat());
             let _ = sender.send(());
-            // Until the client has closed its side.
+            // The socket is held until the client has closed its side.
             thread::spawn(move || {
                 let mut buffer = [0; 4096];
                 while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}

@@ -1,7 +1,7 @@
-//! Every behaviour of `serve hostile` against the load: it ends by itself, counts add up, the
-//! code is the documented one, and memory stays within bounds.
+//! Every behaviour of `serve hostile` against a load: the load ends by itself, counts add up, the
+//! code is the documented one, and memory is bounded.
 //!
-//! `HOSTILE=h2-` runs those whose names begin so.
+//! `HOSTILE=h2-` runs the behaviours whose names begin with `h2-`.
 
 mod support;
 
@@ -19,15 +19,15 @@ use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};
 use serde_json::Value;
 use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 
-/// Runs at a time; most of each is waiting.
+/// Concurrent runs; most of their time is waiting.
 const AT_ONCE: usize = 4;
 
-/// What a load may hold over an idle one of its protocol. Bytes.
+/// Most bytes of memory of a load above those of an idle load of the same protocol.
 const ROOM: u64 = 64 << 20;
 
 const CALLS: u64 = 2;
 
-/// The server, and where each of its behaviours is.
+/// The server, and the address of each behaviour.
 struct Server {
     child: Child,
     served: Vec<(Wire, &'static Behaviour, String)>,
@@ -70,11 +70,11 @@ impl Drop for Server {
     }
 }
 
-/// Behaviours of which a client learns at once what is wrong, and gives the call up when its time
-/// is over: the frames that it understands may still come.
+/// Behaviours that a client recognises at once, but whose call it only fails at the deadline,
+/// because valid frames may still arrive.
 const WAITED_OUT: [&str; 2] = ["ws-no-json", "ws-empty-flood"];
 
-/// What the message of a failure says, of behaviours whose code is that of many.
+/// The error message expected for behaviours that share a code with others.
 const TOLD: [(&str, &str); 4] = [
     ("h2-length-short", "more DATA than content-length"),
     ("h2-length-long", "less DATA than content-length"),
@@ -94,17 +94,17 @@ fn idle(wire: Wire) -> &'static str {
     }
 }
 
-/// What a client of plain HTTP reports of a behaviour, where that is no gRPC, or no file.
-fn of_plain_http(behaviour: &Behaviour) -> Outcome {
+/// The code that a plain HTTP client reports, for behaviours that are not about gRPC or files.
+fn expected_http_outcome(behaviour: &Behaviour) -> Outcome {
     let differs = match behaviour.name {
         "grpc-http-503" => "HTTP_503",
         "grpc-http-302" => "HTTP_302",
-        // The codes are gRPC's to interpret.
+        // Only gRPC interprets these codes.
         "h2-reset-stream-cancel" | "h2-reset-stream-calm" | "h2-reset-stream-security" => {
             "STREAM_RESET"
         }
         name => {
-            // HTTP does not look into messages, nor at their status.
+            // HTTP inspects neither messages nor their status.
             let is_of_messages = name.starts_with("grpc-")
                 && !matches!(
                     behaviour.outcome,
@@ -123,16 +123,16 @@ fn of_plain_http(behaviour: &Behaviour) -> Outcome {
     Outcome::from_code(differs).expect("a code")
 }
 
-/// The client of a load.
+/// The client command of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
-    /// The protocol's own.
+    /// The protocol's own command.
     Own,
-    /// `plimsoll http`.
+    /// The command `plimsoll http`.
     PlainHttp,
 }
 
-/// One load, and what it has to report.
+/// One load and its expected report.
 struct Case {
     wire: Wire,
     name: String,
@@ -146,7 +146,7 @@ impl Case {
             Client::Own => (behaviour.name.to_owned(), behaviour.outcome),
             Client::PlainHttp => (
                 format!("{} by http", behaviour.name),
-                of_plain_http(behaviour),
+                expected_http_outcome(behaviour),
             ),
         };
         Case {
@@ -158,13 +158,12 @@ impl Case {
     }
 }
 
-/// A load of two calls, over a connection each. It waits no longer than it has to where waiting
-/// is what a behaviour is about, and for ever so long where it is not: a busy machine must not
-/// make a timeout of it.
+/// Runs a load of two calls on separate connections. The timeout is short if the behaviour is about
+/// waiting, and very long if not, so that a busy machine does not cause a timeout.
 fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) -> Vec<String> {
     let time = |outcome: Outcome| match expected == outcome {
         true => "1s",
-        // Enough to learn it on a busy machine.
+        // Long enough to detect the behaviour on a busy machine.
         false if WAITED_OUT.contains(&name) => "5s",
         false => "60s",
     };
@@ -197,8 +196,8 @@ fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) ->
     flags.into_iter().map(str::to_owned).collect()
 }
 
-/// Runs a load, its run directory under `name`; what it wrote, and the most memory that it ever
-/// held, in bytes (VmHWM of proc_pid_status(5), which only grows).
+/// Runs a load with its run directory under `name`; returns what it wrote and its peak memory in
+/// bytes (VmHWM of proc_pid_status(5), which only grows).
 fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
     let mut arguments: Vec<&str> = load.iter().map(String::as_str).collect();
     arguments.extend(["--out", name]);
@@ -210,14 +209,14 @@ fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
             let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
             line.split_whitespace().next()?.parse::<u64>().ok()
         });
-        // One that has ended and was not waited for has no memory any more.
+        // A process that has exited but was not waited for has no memory.
         peak = peak.max(kilobytes.unwrap_or(0) << 10);
     });
     (output, peak)
 }
 
-/// What is wrong with what the load reported.
-fn wrong(place: &Place, case: &Case, output: &Output) -> String {
+/// Returns what is wrong with the report.
+fn find_problems(place: &Place, case: &Case, output: &Output) -> String {
     let printed = stderr_of(output);
     let Some(code) = output.status.code() else {
         return format!("ended by a signal: {printed}");
@@ -244,8 +243,8 @@ fn wrong(place: &Place, case: &Case, output: &Output) -> String {
         seen.insert("OK", ok);
     }
     let mut problems = String::new();
-    // On a machine so busy that a call's whole time passed before the load could begin it, that
-    // call is nobody's.
+    // On a very busy machine a call's deadline may pass before the load could begin it; such a call
+    // is attributed to nobody.
     let not_started = total["not_started"].as_u64().unwrap_or(0);
     let begun = CALLS.saturating_sub(not_started).max(1);
     let expected = BTreeMap::from([(case.outcome.code(), begun)]);
@@ -298,7 +297,7 @@ fn every_behaviour_ends_with_its_error_code() {
         .iter()
         .filter(|(_, behaviour, _)| behaviour.name.starts_with(&only))
         .flat_map(|(wire, behaviour, url)| {
-            // Files are fetched by the client of plain HTTP already.
+            // The plain HTTP client already covers files.
             let is_http2 = matches!(wire, Wire::Http2);
             let clients = [Client::Own]
                 .into_iter()
@@ -313,7 +312,7 @@ fn every_behaviour_ends_with_its_error_code() {
             scope.spawn(|| {
                 while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (output, peak) = run(&place, &case.name, &case.load);
-                    let mut problems = wrong(&place, case, &output);
+                    let mut problems = find_problems(&place, case, &output);
                     let idle = idle[&case.wire];
                     if peak > idle + ROOM {
                         let _ = write!(problems, "held {peak} B, idle {idle} B");
@@ -336,9 +335,9 @@ fn every_behaviour_ends_with_its_error_code() {
     );
 }
 
-/// The page has a row for each, between its two marks; `SNAPSHOTS=overwrite` writes them.
+/// The page has a row for each behaviour between its two marks; `SNAPSHOTS=overwrite` writes them.
 #[test]
-fn the_page_lists_every_behaviour() {
+fn page_lists_every_behaviour() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hostile.md");
     let text = fs::read_to_string(&page).expect("docs/hostile.md");
     let mut rows = String::new();

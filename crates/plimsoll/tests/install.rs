@@ -1,5 +1,5 @@
-//! What comes with the binary where it is installed: completions, manual pages, what it says of itself, and the
-//! action for GitHub workflows.
+//! Files installed with the binary: completions, manual pages, the version text, and the action for
+//! GitHub workflows.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What bash offers where the cursor is behind the last word.
+/// Returns what bash completes when the cursor is behind the last word.
 fn offered(place: &Place, words: &[&str]) -> Vec<String> {
     let script = r#"
         set -eu
@@ -48,7 +48,7 @@ fn bash_completes_commands_flags_and_values() {
     assert_eq!(offers(&["plimsoll", "grpc", "--objec"]), ["--objective"]);
     assert_eq!(offers(&["plimsoll", "--progress", "l"]), ["live", "lines"]);
     assert_eq!(offers(&["plimsoll", "completions", "z"]), ["zsh"]);
-    // It is there for this program itself.
+    // The command exists for this program itself.
     assert_eq!(offers(&["plimsoll", "shar"]), [""]);
 }
 
@@ -61,7 +61,7 @@ fn zsh_and_fish_complete_same_commands() {
     ] {
         let script = place.expect(0, &["completions", shell]);
         for command in commands {
-            // Generators differ in how they join names.
+            // The generators join names differently.
             let joined = script.replace("__subcmd__", "__");
             assert!(joined.contains(command), "{shell}: no {command}");
         }
@@ -113,8 +113,8 @@ fn every_command_has_valid_manual_page() {
     let mut lint = Command::new("mandoc");
     lint.args(["-T", "lint", "-W", "warning"]).args(&pages);
     let done = output(lint.current_dir(place.path("pages")), LONGEST);
-    // A page has no date, so that it is the same in every build; empty lines are those that the generator puts
-    // between an option and its values.
+    // A page has no date, so that every build produces the same; empty lines are those that the
+    // generator puts between an option and its values.
     let printed = text(&done.stdout);
     let complaints: Vec<&str> = printed
         .lines()
@@ -126,7 +126,7 @@ fn every_command_has_valid_manual_page() {
     assert!(printed.contains("missing date"), "mandoc read no page");
 }
 
-/// A page as a terminal without bold type shows it.
+/// Returns a page as a terminal without bold type shows it.
 fn shown(place: &Place, page: &str) -> String {
     let mut mandoc = Command::new("mandoc");
     mandoc.args(["-T", "ascii", "-O", "width=300", page]);
@@ -136,7 +136,7 @@ fn shown(place: &Place, page: &str) -> String {
     let mut plain = String::new();
     for character in printed.chars() {
         match character {
-            // A bold character is typed twice, and an underlined one on top of a line.
+            // A bold character is printed twice, and an underlined one over a line.
             '\u{8}' => drop(plain.pop()),
             other => plain.push(other),
         }
@@ -159,7 +159,7 @@ fn long_version_describes_build() {
     }
     assert_eq!(lines.len(), 1 + keys.len(), "{long}");
     assert!(lines[2].contains("linux"), "{long}");
-    // What the lock file has, and not what some manifest asks for.
+    // The versions of the lock file, not those that a manifest requires.
     let lock = fs::read_to_string(root().join("Cargo.lock")).expect("a lock file");
     for library in ["rustls", "aws-lc-rs", "tokio"] {
         let entry = format!("name = \"{library}\"\nversion = \"");
@@ -169,7 +169,7 @@ fn long_version_describes_build() {
     }
 }
 
-/// A person who packs crates reads what is missing from a registry's refusal; this is quicker.
+/// A registry would reject a crate with missing files; this check is quicker.
 #[test]
 fn every_crate_can_be_published() {
     let crates = fs::read_dir(root().join("crates")).expect("crates");
@@ -196,7 +196,7 @@ fn every_crate_can_be_published() {
     }
 }
 
-/// The action's one step, with its inputs as GitHub gives them.
+/// Runs the action's only step with its inputs as GitHub passes them.
 fn act(place: &Place, inputs: &[(&str, &str)]) -> (i32, String) {
     let mut step = Command::new("python3");
     step.arg(root().join("action/run.py").canonicalize().expect("there"))
@@ -251,7 +251,7 @@ fn action_runs_plan_and_compares_with_base() {
 #[test]
 fn action_reports_failures_as_annotations() {
     let place = Place::new();
-    // Nobody listens there, so that no call succeeds on any machine.
+    // Nothing listens there, so that no call succeeds on any machine.
     let line = [
         "grpc",
         "grpc://127.0.0.1:1",
@@ -264,11 +264,11 @@ fn action_reports_failures_as_annotations() {
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("::error title="), "{printed}");
     assert!(place.read("output").contains("exit-code=1\nresult=error\n"));
-    // A mistake in the inputs is reported before anything is run.
+    // A mistake in the inputs is reported before anything runs.
     let (code, printed) = act(&place, &[]);
     assert_eq!(code, 2, "{printed}");
     assert!(printed.contains("::error title=No plan::"), "{printed}");
-    // The documents of the load before are not taken for this one's.
+    // The documents of the previous load are not taken for this one's.
     let (code, printed) = act(&place, &[("PLAN", "missing.toml")]);
     assert_eq!(code, 1, "{printed}");
     assert!(
@@ -277,7 +277,7 @@ fn action_reports_failures_as_annotations() {
     );
 }
 
-/// What action.yml passes on is what the step reads, and its page lists the same inputs.
+/// The step reads exactly the inputs that action.yml passes on, and its page lists the same.
 #[test]
 fn action_inputs_match_step_and_page() {
     let read = |file: &str| fs::read_to_string(root().join("action").join(file)).expect(file);

@@ -1,4 +1,5 @@
-//! `plimsoll serve known` and `plimsoll assay`: a server whose delays are known, and what runs say of it.
+//! `plimsoll serve known` and `plimsoll assay`: a server with known delays, and the accuracy of
+//! runs against it.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +14,7 @@ use support::{Place, SERVER_TLS, Server, stderr_of};
 
 const BIMODAL: &str = "law = 'bimodal'\nfast = '2ms'\nslow = '20ms'\nslow_share = 0.1\n";
 
-/// Starts a server with `law`, whose envelope is named after it.
+/// Starts a server with `law`, whose envelope file is named after it.
 fn serve(place: &Place, name: &str, law: &str, more: &[&str]) -> Server {
     let (file, envelope) = (format!("{name}.toml"), format!("{name}.jsonl"));
     fs::write(place.path(&file), law).unwrap();
@@ -21,7 +22,7 @@ fn serve(place: &Place, name: &str, law: &str, more: &[&str]) -> Server {
     place.serve(&[&flags[..], more].concat())
 }
 
-/// Makes 60 calls in a third of a second, 20 of which warm up.
+/// Makes 60 calls in a third of a second, 20 of them as warm-up.
 fn load(place: &Place, url: &str, out: &str, more: &[&str]) {
     let flags = [
         "--rate",
@@ -35,14 +36,14 @@ fn load(place: &Place, url: &str, out: &str, more: &[&str]) {
     place.expect(0, &flags);
 }
 
-/// Stops the server, which opens its envelope; returns what it counted.
+/// Stops the server, which opens its envelope; returns its counts.
 fn stop(server: Server) -> String {
     let (code, printed) = server.stop();
     assert_eq!(code, 0, "{printed}");
     printed
 }
 
-/// The assay of a run, which on a busy machine may find an interval that does not hold.
+/// Runs an assay of a run, which may fail on a busy machine.
 fn assay(place: &Place, run: &str, envelope: &str) -> Value {
     let output = place.run(&["assay", run, envelope, "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -79,7 +80,7 @@ fn http_runs_are_compared_with_truth() {
         for figure in found["figures"].as_array().unwrap() {
             let number = |key: &str, at: usize| figure[key][at].as_f64().unwrap();
             assert!(number("true_us", 0) >= 2000.0, "{figure}");
-            // Whatever delays a client only adds to what it measures.
+            // Delays in the client only add to what it measures.
             assert!(
                 number("instrument_us", 1) >= number("true_us", 0) * 0.998,
                 "{figure}"
@@ -115,7 +116,7 @@ fn grpc_calls_are_answered_by_known_server() {
     stop(server);
     let envelope = place.read("law.jsonl");
     assert_eq!(envelope.lines().count(), 42);
-    // A closed loop has no schedule, and no intervals.
+    // A closed loop has no schedule, and therefore no intervals.
     let found = place.expect_json(90, &["assay", "run", "law.jsonl", "--json"]);
     assert_eq!(
         (&found["basis"], &found["seed"]),

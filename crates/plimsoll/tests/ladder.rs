@@ -16,7 +16,7 @@ use plimsoll_model::run::Run;
 use plimsoll_stack::namespace::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
-fn climb(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
+fn run_ladder(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
     let output = command(dir, ladder).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -54,7 +54,7 @@ serve = ["score", "--delay", "2ms", "--workers", "1"]
 #[test]
 fn plaintext_tls_and_mtls_are_three_rungs() {
     let dir = tempfile::tempdir().unwrap();
-    let (output, record) = climb(
+    let (output, record) = run_ladder(
         dir.path(),
         "tls = [\"off\", \"server\", \"mutual\"]\nrounds = 10",
     );
@@ -85,25 +85,25 @@ fn plaintext_tls_and_mtls_are_three_rungs() {
 }
 
 #[test]
-fn two_equal_rungs_are_equal() {
+fn equal_rungs_show_no_clear_difference() {
     let dir = tempfile::tempdir().unwrap();
-    let (_, record) = climb(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
+    let (_, record) = run_ladder(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
     for metric in Metric::ALL {
         if let Added::Clear(d) = record.added(1, 0, metric) {
-            // Chance alone claims one in a ladder out of forty.
+            // By chance alone, one ladder in forty claims a difference.
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
         }
     }
 }
 
-/// One way after the other, as in the ready plan of hops.
+/// The paths one after the other, as in the bundled plan of hops.
 const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
     { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
 
-/// Whether namespaces may be made here; where not, that is printed aloud.
-fn may_make_namespaces() -> bool {
+/// Returns whether network namespaces can be created here; prints a note if not.
+fn can_create_namespaces() -> bool {
     match Namespace::make() {
         Ok(_) => true,
         Err(error) => {
@@ -114,8 +114,8 @@ fn may_make_namespaces() -> bool {
     }
 }
 
-/// The namespaces of ladders, and the devices that lead to them.
-fn left_behind(pid: u32) -> Vec<String> {
+/// Returns the namespaces of ladders, and the devices that lead to them.
+fn leftover_namespaces(pid: u32) -> Vec<String> {
     let names = |dir: &str| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         entries
@@ -136,7 +136,7 @@ fn left_behind(pid: u32) -> Vec<String> {
 
 #[test]
 fn namespaces_isolate_rungs_and_are_removed() {
-    if !may_make_namespaces() {
+    if !can_create_namespaces() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -167,15 +167,15 @@ fn namespaces_isolate_rungs_and_are_removed() {
     for rung in &record.rungs {
         assert!(rung.slices.iter().all(|s| s.errors == 0), "{rung:?}");
         assert!(rung.median(Metric::P50).unwrap() >= 2_000.0);
-        // The server is watched wherever it is.
+        // The server's CPU is measured in a namespace, too.
         assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
     }
-    assert_eq!(left_behind(pid), Vec::<String>::new());
+    assert_eq!(leftover_namespaces(pid), Vec::<String>::new());
 }
 
 #[test]
-fn an_interrupt_removes_the_namespace() {
-    if !may_make_namespaces() {
+fn interrupt_removes_namespace() {
+    if !can_create_namespaces() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -190,10 +190,10 @@ fn an_interrupt_removes_the_namespace() {
         assert!(Instant::now() < end, "no slice in the namespace");
         thread::sleep(Duration::from_millis(20));
     }
-    assert_ne!(left_behind(child.id()), Vec::<String>::new());
+    assert_ne!(leftover_namespaces(child.id()), Vec::<String>::new());
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(left_behind(child.id()), Vec::<String>::new());
+    assert_eq!(leftover_namespaces(child.id()), Vec::<String>::new());
     assert!(
         LadderRecord::load(&dir.path().join("ladder"))
             .unwrap()
@@ -238,7 +238,7 @@ fn ladder_continues_without_namespace_permission() {
         let record = LadderRecord::load(&dir.path().join("ladder")).unwrap();
         assert_eq!((record.rungs.len(), record.skipped.len()), (1, 2));
         assert_eq!(record.rungs[0].slices.len(), 2);
-        // Where nothing else is left, there is nothing to measure.
+        // Without any other axis left there is nothing to measure.
         let only = "network = [\"namespaces\"]\ntls = [\"off\", \"server\"]";
         let _ = fs::remove_dir_all(dir.path().join("ladder"));
         let output = command(dir.path(), only)
@@ -252,7 +252,7 @@ fn ladder_continues_without_namespace_permission() {
 #[test]
 fn sidecar_cpu_and_server_memory_are_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let (output, record) = climb(
+    let (output, record) = run_ladder(
         dir.path(),
         "via = [\"direct\", \"one sidecar\", \"two sidecars\"]\nrounds = 2\n\"load.connections\" = [120]",
     );
@@ -270,7 +270,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
             assert_eq!(slice.errors, 0, "{rung:?}");
             assert!(slice.server_cpu_us_per_call.is_some(), "{rung:?}");
             assert_eq!(slice.sidecar_cpu_us_per_call.is_some(), i > 0, "{rung:?}");
-            // A connection takes a few kilobytes at least, and less than a megabyte.
+            // A connection takes between a few kilobytes and a megabyte.
             let memory = slice.server_bytes_per_connection.unwrap();
             assert!((1_000.0..1e6).contains(&memory), "{memory}");
         }
@@ -281,7 +281,7 @@ fn sidecar_cpu_and_server_memory_are_reported() {
     }
 }
 
-/// The processes that `parent` has started and that are there.
+/// Returns the running child processes of `parent`.
 fn children(parent: u32) -> Vec<u32> {
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     let list = list.unwrap_or_default();
@@ -307,7 +307,7 @@ fn killed_ladder_stops_servers_and_sidecars() {
         .spawn()
         .unwrap();
     let end = Instant::now() + Duration::from_secs(300);
-    // Two sidecars and the server or servers behind them.
+    // Two sidecars, and one server or several behind them.
     let started = loop {
         let started = children(child.id());
         if started.len() >= 3 {

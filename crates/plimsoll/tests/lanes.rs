@@ -1,4 +1,4 @@
-//! Plans with lanes: several kinds of calls, of several protocols, on one schedule.
+//! Plans with lanes: several kinds of calls and protocols on one schedule.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -19,8 +19,8 @@ fn plan(place: &Place, target: &str, rest: &str) {
     std::fs::write(place.path("plan.toml"), text).unwrap();
 }
 
-/// Arrivals are dealt by weight, and not one of the schedule is lost or sent twice; the lanes have
-/// protocols, connections and objectives of their own.
+/// Arrivals are distributed by weight, and none is lost or sent twice; the lanes have their own
+/// protocols, connections and objectives.
 #[test]
 fn lanes_share_schedule_by_weight() {
     let place = Place::new();
@@ -39,7 +39,7 @@ fn lanes_share_schedule_by_weight() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
-    // On a busy machine the lane's objective may not be one to judge.
+    // On a busy machine the lane's objective may be inconclusive.
     let row = out.lines().find(|line| line.starts_with("checkout "));
     let (code, verdict) = match row.and_then(|row| row.split_whitespace().last()) {
         Some("fail") => (99, "FAIL"),
@@ -61,7 +61,7 @@ fn lanes_share_schedule_by_weight() {
         .collect();
     let due: Vec<u64> = runs.iter().map(|run| run.summary.total.due).collect();
     assert_eq!(due, [420, 120, 60], "{out}");
-    // Each says what was asked of it, and not of all lanes together.
+    // Each lane shows its own settings, not those of all lanes.
     let asked: Vec<Option<f64>> = runs
         .iter()
         .map(|run| run.header.planned_stages[0].rate_from_per_s)
@@ -80,7 +80,7 @@ fn lanes_share_schedule_by_weight() {
     for words in ["all lanes", "browse", "600 calls were due", verdict] {
         assert!(out.contains(words), "{words}: {out}");
     }
-    // Any report of the directory is one of its lanes.
+    // A report of the directory covers its lanes.
     let again = place.expect(0, &["report", "shop"]);
     assert!(again.contains("600 calls were due"), "{again}");
     let page = place.read("shop/report.html");
@@ -98,11 +98,11 @@ fn lanes_share_schedule_by_weight() {
     assert_eq!(json["lanes"]["lanes"][0]["weight"], 7);
     let junit = place.expect(0, &["report", "shop", "--junit", "-"]);
     assert!(junit.contains("checkout"), "{junit}");
-    // Three lanes, of which one has two objectives.
+    // Three lanes, one of which has two objectives.
     assert_eq!(junit_cases(&junit).len(), 5, "{junit}");
 }
 
-/// The class names and names of a document's test cases, no two of which are the same.
+/// Returns the class names and names of a document's test cases, which must be distinct.
 fn junit_cases(junit: &str) -> BTreeSet<&str> {
     let mut cases = BTreeSet::new();
     for line in junit.lines() {
@@ -115,7 +115,7 @@ fn junit_cases(junit: &str) -> BTreeSet<&str> {
     cases
 }
 
-/// Many readers of JUnit show one of the test cases that have a class name and a name in common.
+/// Many JUnit readers show only one of several test cases with the same class name and name.
 #[test]
 fn junit_cases_of_equal_runs_differ() {
     let place = Place::new();
@@ -131,7 +131,7 @@ fn junit_cases_of_equal_runs_differ() {
     let output = place.run(&["run", "a.toml", "b.toml", "--junit", "junit.xml"]);
     let said = stderr_of(&output);
     let junit = place.read("junit.xml");
-    // Each has its objectives, and that it is valid.
+    // Each lane has its objectives and its validity.
     assert_eq!(junit_cases(&junit).len(), 8, "{junit}\n{said}");
 }
 

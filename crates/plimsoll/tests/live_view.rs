@@ -1,5 +1,5 @@
-//! The live view on a real (pseudo-) terminal: shown, resized, ended by keys and signals,
-//! and the terminal given back.
+//! The live view on a real (pseudo-) terminal: drawn, resized, ended by keys and signals, and the
+//! terminal restored.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -10,7 +10,7 @@ mod terminal;
 use support::{Place, SCORE};
 use terminal::Seat;
 
-/// Load on `url`, half a minute where it is not ended before.
+/// Runs a load on `url` for half a minute unless it is ended before.
 fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["grpc", url];
     arguments.extend(SCORE);
@@ -64,7 +64,7 @@ fn live_view_resizes_and_ends_on_key() {
     let run = place.run_json("run");
     assert_eq!(run["state"], "aborted");
     assert!(run["total"]["ok"].as_u64() > Some(100), "{run}");
-    // What the view took is in the file, and is a small part of a core.
+    // The file records the view's CPU time, which is a small share of a core.
     let view_us = run["live_view_cpu_us"].as_u64().expect("the view's CPU");
     let elapsed_us = run["elapsed_us"].as_u64().expect("a length");
     assert!(
@@ -126,7 +126,7 @@ fn progress_lines_on_terminal() {
     assert!(run.get("live_view_cpu_us").is_none(), "{run}");
 }
 
-/// The view is lost, and nothing else: the load goes on to its end, and is kept.
+/// Only the view is lost: the load runs to its end and is saved.
 #[cfg(debug_assertions)]
 #[test]
 fn view_panic_restores_terminal() {

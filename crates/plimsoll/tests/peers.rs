@@ -1,8 +1,8 @@
-//! Real peers: our client against gRPC servers that others wrote, our servers against
-//! clients that others wrote, in plaintext, over TLS and over mutual TLS.
+//! Real peers: our client against third-party gRPC servers, our servers against third-party
+//! clients, in plaintext, over TLS and over mutual TLS.
 //!
-//! `make setup` installs them. Where one is missing these tests fail and say so: a test
-//! that was skipped proves nothing.
+//! `make setup` installs them. If one is missing these tests fail and say so: a skipped test proves
+//! nothing.
 
 mod support;
 
@@ -53,8 +53,7 @@ fn grpcio_server(place: &Place, security: &Security) -> Server {
     Server::start(python(place, "grpcio_server.py").args(security.server))
 }
 
-/// Puts a little load on a server: every call must succeed, on connections that are kept
-/// and on new ones.
+/// Runs a small load: every call must succeed, on persistent connections and on new ones.
 #[track_caller]
 fn every_call_succeeds(place: &Place, url: &str, call: &[&str], security: &Security) {
     for (load, calls) in [
@@ -114,7 +113,7 @@ fn grpcio_statuses_are_distinguished() {
         "DATA_LOSS",
         "UNAUTHENTICATED",
     ] {
-        // A message that has to be percent-encoded on its way.
+        // A status message that must be percent-encoded.
         let message = format!("{code}: 100 % überlastet");
         let vector = serde_json::json!({ "status": code, "message": message }).to_string();
         let data = serde_json::json!({ "json": vector }).to_string();
@@ -172,7 +171,7 @@ fn grpcio_statuses_are_distinguished() {
     assert!(out.contains("UNIMPLEMENTED"), "{out}");
 }
 
-/// gRPC's C core closes the connection without an alert.
+/// gRPC's C core closes the connection without a TLS alert.
 #[test]
 fn client_certificate_rejected_by_grpcio_is_suspected() {
     let place = Place::new();
@@ -256,7 +255,7 @@ fn grpcio_calls_our_servers() {
     for security in &SECURITIES {
         for service in ["score", "orders", "echo"] {
             let server = place.serve(&[&[service], security.server].concat());
-            // The client's flags are named like ours; certificates are for the name.
+            // The client's flags are named like ours; certificates are for the host name.
             let address = format!("localhost:{}", server.port);
             succeeds(
                 python(&place, "grpcio_client.py")
@@ -266,9 +265,9 @@ fn grpcio_calls_our_servers() {
             let (code, said) = server.stop();
             assert_eq!(code, 0, "{said}");
             let counted = match service {
-                // One call more has a vector that is none.
+                // One more call, with an invalid vector.
                 "score" => "scored 50, invalid 1",
-                // Of each kind one a call, with 1, 10, 1 and 25 answers.
+                // One call of each kind, with 1, 10, 1 and 25 answers.
                 "echo" => "messages sent 1850",
                 _ => "processed 50",
             };
@@ -280,7 +279,7 @@ fn grpcio_calls_our_servers() {
 #[test]
 fn gzip_works_with_grpcio_and_grpc_go() {
     let place = Place::new();
-    // A message that gzip makes much smaller.
+    // A message that gzip shrinks a lot.
     let data = format!(r#"{{"message": "{}"}}"#, "hi ".repeat(1000));
     let gzip = ["--compression", "gzip"];
     let server = Server::start(python(&place, "grpcio_server.py").arg("--gzip"));
@@ -306,14 +305,14 @@ fn gzip_works_with_grpcio_and_grpc_go() {
         let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");
         assert!(bytes < messages * 200, "{method}: {bytes}");
     }
-    // This server packs for every client; where that was not offered it is reported.
+    // This server compresses for every client; an unrequested compression is reported.
     let run = echo(1, "UnaryEcho", &[]);
     let errors = &run["total"]["errors_by_code"];
     assert_eq!(errors[0]["code"], "COMPRESSION_UNSUPPORTED", "{run}");
     assert_eq!(errors[0]["count"], 40, "{run}");
     drop(server);
 
-    // grpc-go packs its answers as the request was.
+    // grpc-go compresses its answers if the request was compressed.
     let server = Server::start(&mut Command::new(peer("bin/go-health")));
     let url = server.plaintext();
     let health = [
@@ -327,11 +326,11 @@ fn gzip_works_with_grpcio_and_grpc_go() {
     let load = ["--clients", "4", "--calls", "40"];
     let run = place.expect_run(0, &[&health[..], &load, &gzip].concat());
     assert_eq!(run["total"]["ok"], 40, "{run}");
-    // Two bytes, were they not packed.
+    // Without compression there would be two bytes.
     let bytes = run["total"]["bytes_received"].as_u64().expect("bytes");
     assert!(bytes > 40 * 20, "{bytes}");
 
-    // Our servers with a client that packs.
+    // Our servers with a client that compresses.
     for service in ["score", "orders", "echo"] {
         let server = place.serve(&[service]);
         let address = format!("localhost:{}", server.port);
@@ -365,7 +364,7 @@ fn our_client_calls_grpc_go() {
     let place = Place::new();
     place.certificates();
     for security in &SECURITIES {
-        // The flag package of Go takes two dashes, too.
+        // Go's flag package accepts two dashes, too.
         let mut command = Command::new(peer("bin/go-score"));
         command.args(security.server).current_dir(place.path(""));
         let server = Server::start(&mut command);
@@ -404,7 +403,7 @@ fn openssl_agrees_with_our_server() {
     let said = text(&old.stderr);
     assert!(said.contains("alert protocol version"), "{said}");
 
-    // A client certificate is asked for, and taken.
+    // A client certificate is requested and accepted.
     let server = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
     let known = ["-cert", "certs/client.crt", "-key", "certs/client.key"];
     let agreed = connect(&server, &known);
@@ -421,7 +420,7 @@ fn missing_common_parameters_with_openssl_are_reported() {
     let place = Place::new();
     place.certificates();
     for (flags, code) in [
-        // It agrees on the version, and to no protocol.
+        // It agrees on the version, but on no protocol.
         (&["-tls1_2"][..], "TLS_ALPN"),
         (&["-tls1_3", "-alpn", "http/1.1"], "TLS_ALPN"),
         (&["-tls1_3"], "TLS_ALPN"),
@@ -448,8 +447,8 @@ fn missing_common_parameters_with_openssl_are_reported() {
     }
 }
 
-/// h2load is strict about HTTP/2 and knows nothing of gRPC: it sees our servers as any
-/// HTTP/2 client does.
+/// h2load is strict about HTTP/2 and knows nothing of gRPC, so it sees our servers as any HTTP/2
+/// client does.
 #[test]
 fn h2load_reports_no_server_errors() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Codec plugins in whole commands: loads, an echo server, sidecars, and the errors for
-//! plugins that can't be used.
+//! Codec plugins in whole commands: loads, an echo server, sidecars, and errors for unusable
+//! plugins.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn serve(place: &Place, plugin: &str) -> Server {
     place.serve(&["plugin", plugin])
 }
 
-/// A sidecar for x_example, as a process.
+/// Starts a sidecar for x_example as a process.
 fn sidecar(place: &Place, name: &str, plugin: &str, upstream: u16, flags: &[&str]) -> Server {
     let file = format!(
         "[[route]]\nname = \"{name}\"\nprotocol = \"plugin\"\nplugin = \"{plugin}\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\n"
@@ -103,7 +103,7 @@ fn plugin_load_accounts_for_every_call() {
         ],
     );
     assert_eq!(hex["total"]["ok"], 300);
-    // The kept plan is the same run again.
+    // The kept plan gives the same run again.
     place.expect(
         0,
         &[
@@ -141,7 +141,7 @@ fn plugin_load_works_over_tls_with_trace() {
     ] {
         assert!(said.contains(line), "no `{line}` in {said}");
     }
-    // Neither what prepares a call nor what prints its frames shows as a step of it.
+    // Preparing a call and printing its frames do not show up as steps.
     for (line, times) in [
         ("[in encodeRequest] request: hello", 2),
         ("[out encodeRequest]", 2),
@@ -314,7 +314,7 @@ fn unusable_plugins_prevent_start_with_reason() {
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(needle), "{said}");
     }
-    // The wrong protocol altogether: recognised by its first bytes.
+    // A different protocol, recognised by its first bytes.
     let bolt = place.serve(&["score", "--delay", "1ms"]);
     let output = place.run(&[
         "plugin",

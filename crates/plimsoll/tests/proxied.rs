@@ -1,5 +1,5 @@
-//! Who connects, as HAProxy and nginx name it in PROXY headers, of either version: to the gateway,
-//! the simulator's API and sidecars. Clients come from 127.0.0.2, so that they are not the balancer.
+//! Client addresses as HAProxy and nginx report them in PROXY headers of either version, to the
+//! gateway, the simulator's API and sidecars. Clients use 127.0.0.2 to differ from the balancer.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -18,8 +18,7 @@ use support::nginx::Nginx;
 use support::ports::free_port;
 use support::{CLIENT_MTLS, LONGEST, ORDER, Place, Server};
 
-/// What is answered to `sent` from an address of this machine, until the end; and from which port
-/// it was asked.
+/// Sends `sent` from an address of this machine; returns the complete answer and the local port.
 fn ask(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let from = SocketAddr::from((from, 0));
@@ -30,13 +29,13 @@ fn ask(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
     let here = socket.local_addr().expect("an address");
     (&socket).write_all(sent.as_bytes()).expect("a connection");
     let mut answer = Vec::new();
-    // Refused, it may be reset.
+    // A refused connection may be reset.
     let _ = (&socket).read_to_end(&mut answer);
     let here = here.as_socket().expect("an address");
     (support::text(&answer), here)
 }
 
-/// Waits for a line of the file that has all of `parts`.
+/// Waits for a line of the file that contains all `parts`.
 #[track_caller]
 fn line_with(place: &Place, file: &str, parts: &[&str]) -> String {
     let end = Instant::now() + LONGEST;
@@ -51,8 +50,7 @@ fn line_with(place: &Place, file: &str, parts: &[&str]) -> String {
     }
 }
 
-/// Balancers before one server: where HAProxy sends version 1 of the header, where version 2, and
-/// where nginx sends version 1.
+/// Balancers in front of one server: HAProxy with header version 1 or 2, and nginx with version 1.
 struct Balancers {
     _haproxy: Haproxy,
     _nginx: Nginx,
@@ -106,7 +104,7 @@ fn api_and_gateway_log_original_client_addresses() {
         )
     };
     let create = post("/session/create", "");
-    // Each for another reason: the first of a class is logged at once.
+    // Each has another reason, because the first of a class is logged at once.
     let cases = [
         (
             &api,
@@ -138,7 +136,7 @@ fn api_and_gateway_log_original_client_addresses() {
             assert!(line.contains(&format!("\"{client}\"")), "{client}: {line}");
         }
     }
-    // Who is not trusted is served, and refused where it names others.
+    // An untrusted client is served, but rejected if it sends a PROXY header.
     let (answer, _) = ask(CLIENT, &api, &create);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{create}");
@@ -151,7 +149,7 @@ fn api_and_gateway_log_original_client_addresses() {
         "log",
         &["\"reason\":\"proxy_not_trusted\"", "127.0.0.2"],
     );
-    // Who is trusted, and does not say who connects, is refused.
+    // A trusted proxy that sends no header is rejected.
     let (answer, _) = ask(PROXY, &api, &create);
     assert_eq!(answer, "");
     line_with(&place, "log", &["\"reason\":\"proxy_header_missing\""]);
@@ -196,7 +194,7 @@ fn sidecar_gets_client_address_from_proxy_protocol() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
     assert_eq!(plain.stop().0, 0);
-    // The header is outside of TLS, and before the first frame of HTTP/2.
+    // The header precedes TLS and the first frame of HTTP/2.
     let secured = sidecar("secured", "grpc", &orders, tls);
     let balancers = balanced(&place, &secured.address());
     for (out, address) in ["one", "two", "three"].iter().zip(&balancers.addresses) {

@@ -1,5 +1,5 @@
-//! `--proxy` through tinyproxy (CONNECT) and microsocks (SOCKS5): every protocol, plaintext and TLS, with and without
-//! a login, and refusals.
+//! `--proxy` through tinyproxy (CONNECT) and microsocks (SOCKS5): every protocol, plaintext and
+//! TLS, with and without a login, and refusals.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -19,7 +19,7 @@ use support::{
 
 const LOGIN: (&str, &str) = ("PROXY_LOGIN", "ann:secret-7f3a9c");
 
-/// A proxy of others, ended when dropped.
+/// A third-party proxy, killed when dropped.
 struct Proxy {
     child: Child,
     url: String,
@@ -112,10 +112,10 @@ fn every_protocol_works_through_both_proxy_kinds() {
             (&30.into(), &url.as_str().into())
         );
         assert_eq!(run["total"]["bytes_received"], 30 * 100 * 1024);
-        // A connection a call, and two versions over TLS.
+        // One connection per call, and two versions over TLS.
         let rate = ["--rate", "50/s", "--duration", "400ms", "--cold"];
         measured(&place, 0, &[&["http", &url], &rate[..], &proxied].concat());
-        // A proxy looks names up; one that takes the first address of several is given the right one.
+        // Proxies resolve names; one that uses only the first address is given the right one.
         let url = format!("https://localhost:{}/bytes/10", secured.port);
         let address = format!("localhost:{}:127.0.0.1", secured.port);
         let named = ["--resolve", &address];
@@ -156,7 +156,7 @@ fn every_protocol_works_through_both_proxy_kinds() {
     }
 }
 
-/// grpc-go says what its service is, through the proxy that its calls go through.
+/// grpc-go's reflection is queried through the proxy that its calls use.
 #[test]
 fn reflection_goes_through_proxies() {
     let place = Place::new();
@@ -212,7 +212,7 @@ fn proxy_login_stays_secret_and_refusals_reported() {
     let refused = place.run(&[&["http", &gone, "--proxy", &open.url], &load[..]].concat());
     let printed = stderr_of(&refused);
     assert!(printed.contains("SOCKS5 reply 5"), "{printed}");
-    // A server is no proxy.
+    // The server is not a proxy.
     let other = format!("socks5://{}", server.address());
     let refused = place.run(&[&["http", &url, "--proxy", &other], &load[..]].concat());
     assert!(

@@ -1,5 +1,5 @@
-//! The pages that list every plan key and every flag are made from the definitions of both:
-//! `SNAPSHOTS=overwrite cargo test -p plimsoll --test reference` writes them anew.
+//! The pages that list every plan key and every flag are generated from their definitions:
+//! `SNAPSHOTS=overwrite cargo test -p plimsoll --test reference` writes them.
 
 mod support;
 
@@ -12,7 +12,7 @@ use snapbox::{assert_data_eq, file};
 use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
-/// The sections of a plan: heading, the file that defines it, the structure.
+/// The sections of a plan: heading, defining file, structure.
 const SECTIONS: [(&str, &str, &str); 26] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
@@ -135,7 +135,7 @@ fn every_plan_key_is_listed() {
     assert_data_eq!(page, file!["../../../docs/plan-keys.md"].raw());
 }
 
-/// The page and the parser have the same keys in the same sections.
+/// Asserts that page and parser have the same keys in the same sections.
 #[test]
 fn parser_accepts_exactly_listed_keys() {
     plimsoll_protocols::registry::register();
@@ -179,13 +179,14 @@ fn parser_accepts_exactly_listed_keys() {
     }
 }
 
-/// What stands for the keys of a flattened map.
+/// Placeholder for the keys of a flattened map.
 const FLAT: &str = "…";
 
 /// The keys of a header field or metadata entry; the section of gRPC's metadata shows them for all.
 const FIELD_VALUE: [&str; 4] = ["env", "file", "command", "refresh"];
 
-/// The keys of a section, as the parser lists them where it finds an unknown one; `None`: it takes any.
+/// Returns the keys of a section as the parser lists them for an unknown key; `None` if it accepts
+/// any.
 fn known(path: &str) -> Option<Vec<String>> {
     let unknown = "nothing_like_it";
     let text = match path {
@@ -201,7 +202,7 @@ fn known(path: &str) -> Option<Vec<String>> {
     Some(keys.split(", ").map(str::to_owned).collect())
 }
 
-/// What is written above a structure, and its keys with what is written above each.
+/// Returns the documentation of a structure, and its keys with theirs.
 fn definition(file: &str, name: &str) -> (String, Vec<(String, String)>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let source = fs::read_to_string(&path).expect("a source file");
@@ -218,7 +219,7 @@ fn definition(file: &str, name: &str) -> (String, Vec<(String, String)>) {
     (documentation(&item.attrs), keys.collect())
 }
 
-/// The key that serde reads into a field of this name; `None`: it reads none.
+/// Returns the key that serde reads into a field of this name; `None` if there is none.
 fn key(name: &str, attributes: &[Attribute]) -> Option<String> {
     let mut key = Some(name.trim_start_matches("r#").to_owned());
     for attribute in attributes.iter().filter(|a| a.path().is_ident("serde")) {
@@ -242,7 +243,7 @@ fn key(name: &str, attributes: &[Attribute]) -> Option<String> {
     key
 }
 
-/// The lines of a `///` comment as one, with what would end a cell of a table escaped.
+/// Joins the lines of a `///` comment, and escapes what would end a table cell.
 fn documentation(attributes: &[Attribute]) -> String {
     let lines = attributes
         .iter()
@@ -298,19 +299,19 @@ fn every_flag_is_listed() {
     assert_data_eq!(page, file!["../../../docs/flags.md"].raw());
 }
 
-/// The commands that a help lists.
+/// Returns the commands that a help text lists.
 fn subcommands(help: &str) -> Vec<String> {
     let listed = help
         .split_once("\nCommands:\n")
         .map_or("", |(_, rest)| rest);
     let lines = listed.lines().take_while(|line| !line.is_empty());
-    // A description of several lines goes on further to the right.
+    // The continuation lines of a description are indented further.
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     let names = names.filter(|name| !name.is_empty() && *name != "help");
     names.map(str::to_owned).collect()
 }
 
-/// The help without what it says of variables, and without trailing spaces.
+/// Returns the help without mentions of variables and without trailing spaces.
 fn without_variables(help: &str) -> String {
     let mut help = help.to_owned();
     while let Some(start) = help.find("[env:") {
@@ -321,7 +322,7 @@ fn without_variables(help: &str) -> String {
     let mut text = String::new();
     let mut blank = false;
     for line in help.lines() {
-        // One blank line stands for several.
+        // Several blank lines are merged into one.
         if line.trim().is_empty() && std::mem::replace(&mut blank, true) {
             continue;
         }

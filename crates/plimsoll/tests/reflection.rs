@@ -1,5 +1,5 @@
-//! Services that a server itself describes: our own, grpc-go (grpc.reflection.v1) and grpcio
-//! (v1alpha only), listed, described and called without any file. `make setup` builds both.
+//! Services described by the server itself: ours, grpc-go (grpc.reflection.v1) and grpcio (v1alpha
+//! only), listed, described and called without files. `make setup` builds both.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn grpcio(flags: &[&str]) -> Server {
     Server::start(&mut command)
 }
 
-/// A server of protobuf's own runtime for Python, with a service of each of `files`.
+/// Starts a server on protobuf's Python runtime with a service of each of `files`.
 fn python(files: &[(&str, &str)], flags: &[&str]) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
@@ -193,7 +193,7 @@ fn our_servers_answer_reflection_except_fast() {
     );
 }
 
-/// Each plan of a method that only the server knows is a connection, beside those of the load.
+/// Planning a method that only the server knows takes one connection, besides those of the load.
 #[test]
 fn search_plans_each_trial_once() {
     let place = Place::new();
@@ -318,7 +318,7 @@ fn grpcio_reflection_falls_back_to_v1alpha() {
     place.expect(0, &["check", "echo", &url]);
 }
 
-/// `list`, `describe`, `check` and the question before a load name the caller.
+/// `list`, `describe`, `check` and the query before a load send the caller's authorization.
 #[test]
 fn reflection_requests_carry_authorization_metadata() {
     let place = Place::new();
@@ -399,11 +399,11 @@ fn server_without_reflection_is_reported() {
 }
 
 #[test]
-fn list_takes_flags_of_connecting() {
+fn list_accepts_connection_flags() {
     let place = Place::new();
     place.certificates();
     for (flags, more, expected) in [
-        // It speaks no HTTP/2, which shows after TLS: no greeting comes.
+        // The server does not speak HTTP/2, which shows after TLS: no SETTINGS arrive.
         (
             &["-tls1_2", "-alpn", "h2"][..],
             &["--tls-version", "1.2"][..],
@@ -426,7 +426,7 @@ fn list_takes_flags_of_connecting() {
     }
 }
 
-/// A proxy that takes one CONNECT, and its address.
+/// Starts a proxy that accepts one CONNECT; returns its address.
 fn connect_proxy() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
@@ -453,7 +453,7 @@ fn connect_proxy() -> String {
 }
 
 #[test]
-fn list_goes_through_a_proxy() {
+fn list_works_through_proxy() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let proxy = format!("http://{}", connect_proxy());

@@ -7,7 +7,7 @@ use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, Server};
 
 const HI: [&str; 2] = ["-d", r#"{"message": "hi"}"#];
 
-/// 40 calls of an echo method from four clients; the run's `total`.
+/// Runs 40 calls of an echo method from four clients; returns the run's `total`.
 fn total(place: &Place, server: &Server, code: i32, method: &str, flags: &[&str]) -> Value {
     let method = format!("grpc.examples.echo.Echo/{method}");
     let url = server.plaintext();
@@ -48,7 +48,7 @@ fn all_call_kinds_count_messages() {
     assert_eq!(messages(&down), (40, 400));
     assert_eq!(down["messages"]["first_message"]["count"], 40);
     assert_eq!(down["messages"]["inter_message"]["count"], 360);
-    // Each a prefix and `hi` with its tag and length.
+    // Each message has a prefix, and `hi` with its tag and length.
     assert_eq!(down["bytes_received"], 400 * 9);
 
     let up = total(
@@ -72,10 +72,10 @@ fn all_call_kinds_count_messages() {
 }
 
 #[test]
-fn messages_keep_their_pace() {
+fn message_pacing_shows_in_times() {
     let place = Place::new();
     let server = place.serve(&["echo", "--pace", "5ms"]);
-    // Ten messages with nine gaps; a busy machine only makes them longer.
+    // Ten messages with nine gaps, which a busy machine only lengthens.
     let down = total(&place, &server, 0, "ServerStreamingEcho", &[]);
     assert!(down["response"]["min_us"].as_f64().expect("min") >= 45_000.0);
     assert!(
@@ -85,7 +85,7 @@ fn messages_keep_their_pace() {
             >= 4_000.0
     );
 
-    // Single messages are late on a busy machine, but their lateness does not add up.
+    // Single messages are late on a busy machine, but delays do not accumulate.
     let long = place.serve(&["echo", "--pace", "5ms", "--messages", "200"]);
     let all = ["--expect", "200"];
     let down = total(&place, &long, 0, "ServerStreamingEcho", &all);
@@ -101,7 +101,7 @@ fn messages_keep_their_pace() {
     let answers = ["--messages", "20", "--pace", "answers", "--expect", "20"];
     let both = total(&place, &server, 0, "BidirectionalStreamingEcho", &answers);
     assert_eq!(messages(&both), (800, 800));
-    // One message at a time: every gap is a round trip, and none is nothing.
+    // One message at a time: every gap is a round trip and greater than zero.
     assert!(
         both["messages"]["inter_message"]["min_us"]
             .as_f64()
@@ -137,7 +137,7 @@ fn abnormal_stream_ends_are_reported() {
         (code(&long), messages(&long)),
         ("STREAM_LONG".into(), (40, 400))
     );
-    // Nine gaps of 20 ms don't fit: what came before counts as messages all the same.
+    // Nine gaps of 20 ms exceed the deadline; messages received before still count.
     let never = total(
         &place,
         &server,
@@ -162,7 +162,7 @@ fn abnormal_stream_ends_are_reported() {
     assert_eq!(cancelled["ok"], 40);
     let (sent, received) = messages(&cancelled);
     assert_eq!(sent, 40);
-    // A fourth one that came with the third counts as well.
+    // A fourth message that came with the third counts as well.
     assert!((120..400).contains(&received), "{received}");
 }
 
@@ -200,7 +200,7 @@ fn echo_check_rejects_other_servers() {
         Some(0)
     );
 
-    // No client certificate; another service; nobody there; no URL.
+    // No client certificate; another service; no server; no URL.
     let mut stranger = vec!["check", "echo", &url];
     stranger.extend(CLIENT_TLS);
     place.expect(1, &stranger);

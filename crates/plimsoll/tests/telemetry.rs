@@ -1,4 +1,4 @@
-//! `--telemetry`: what a run does, as others read it while it goes on.
+//! `--telemetry`: a run as monitoring systems see it while it is in progress.
 
 mod support;
 
@@ -25,7 +25,7 @@ fn load<'a>(url: &'a str, telemetry: &'a str, duration: &'a str) -> Vec<&'a str>
     arguments
 }
 
-/// The Prometheus project's own parser reads a scrape of a run that goes on.
+/// Prometheus's own parser reads a scrape of a run in progress.
 #[test]
 fn metrics_are_scraped_during_run() {
     let place = Place::new();
@@ -97,13 +97,13 @@ fn scrape(address: &str) -> String {
     body.to_owned()
 }
 
-/// A post that a collector took: its head in lower case, and its body.
+/// A request that a collector received: head in lower case, and body.
 struct Post {
     head: String,
     body: Vec<u8>,
 }
 
-/// Takes so many posts of metrics, and gives each `answer`.
+/// Accepts this many requests with metrics and answers each with `answer`; returns them.
 fn collector(listener: &TcpListener, requests: usize, answer: &str) -> Vec<Post> {
     let mut posts = Vec::new();
     let mut connection = None;
@@ -148,7 +148,8 @@ fn bound() -> (TcpListener, String) {
     (listener, url)
 }
 
-/// OpenTelemetry's own definition of the message takes every post in both encodings, and the last one has all calls.
+/// OpenTelemetry's own definition parses every request in both encodings, and the last one has all
+/// calls.
 #[test]
 fn collector_receives_metrics_in_both_encodings() {
     let place = Place::new();
@@ -273,7 +274,7 @@ fn collector_redirect_is_not_followed() {
     assert!(elsewhere.accept().is_err(), "the redirect was followed");
 }
 
-/// The end waits for the last figures, and not for ever.
+/// The run waits for the final export, but not forever.
 #[test]
 fn silent_collector_does_not_block_exit() {
     let place = Place::new();
@@ -317,7 +318,7 @@ fn incomplete_scrape_does_not_block_exit() {
     drop(halves);
 }
 
-/// A collector that is not there is complained of once, and costs the run nothing.
+/// An unreachable collector is reported once and does not affect the run.
 #[test]
 fn run_survives_unreachable_collector() {
     let place = Place::new();

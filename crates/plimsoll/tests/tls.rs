@@ -1,5 +1,5 @@
-//! Measuring TLS: sweeps and their metrics, both kinds of handshake in turn, a rate that is known
-//! well enough, openssl's own figures, 0-RTT, and what can't be had.
+//! Measurements of TLS: sweeps and their metrics, both modes of handshake alternately, a closed
+//! loop until the rate is precise, imports from openssl, 0-RTT, and impossible settings.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -24,7 +24,7 @@ fn files(place: &Place) -> Server {
     place.serve(&[&["files"], &SERVER_TLS[..]].concat())
 }
 
-/// What the document of a sweep says of a metric.
+/// Returns a metric from the document of a sweep.
 fn metric(document: &Value, scenario: &str, name: &str) -> f64 {
     document["sweep"]["metrics"]
         .as_array()
@@ -35,7 +35,7 @@ fn metric(document: &Value, scenario: &str, name: &str) -> f64 {
         .unwrap_or_else(|| panic!("no {name} of {scenario}: {document}"))
 }
 
-/// Two suites, a small and a large file, new and resumed: eight links.
+/// Two suites, a small and a large file, new and resumed: eight configurations.
 const SWEEP: &str = r#"
 name = "links"
 [tls]
@@ -68,7 +68,7 @@ fn sweep_reports_all_metrics_near_limit() {
         assert_eq!(full == 0, resumed, "{link}");
         assert_eq!(again == 0, !resumed, "{link}");
         for end in ["client", "server"] {
-            // A slice this short has a few ticks of CPU: the bound is wide.
+            // A slice this short has only a few CPU ticks, so the bound is wide.
             let share = link[format!("{end}_share_of_limit")]
                 .as_f64()
                 .expect("known");
@@ -102,7 +102,7 @@ fn sweep_reports_all_metrics_near_limit() {
     assert!(csv.contains(
         "tls_client_aes-128-gcm-sha256-1k,ReuseBytesReadPerConnection,bytes/connection,1024\r\n"
     ));
-    // Shown again, it is the same.
+    // Showing it again gives the same output.
     let again = place.expect_json(0, &["report", "sweep", "--json"]);
     assert_eq!(again, document);
     let shown = place.expect(0, &["report", "sweep"]);
@@ -186,7 +186,7 @@ fn invalid_sweep_plans_are_rejected() {
         ),
     ] {
         let plan = SWEEP.replace(from, to);
-        // Without a suite and modes of TLS nothing makes the link a secured one.
+        // This plan has neither a suite nor a connection mode, so nothing asks for TLS.
         let plan = match to {
             "" => plan.replace("suite = ", "\"load.workers\" = [1, 2]\n#"),
             _ => plan,
@@ -243,7 +243,7 @@ fn closed_loop_stops_at_rate_precision() {
     let fixed = [
         "fetch", &url, "--mode", "reused", "--fleet", "2", "--json", "--out", "run",
     ];
-    // Half its width: ten seconds of any machine are as even as that, and a minute surely is.
+    // Half the interval's width: ten seconds on any machine are this even.
     let flags = ["--duration", "80s", "--rate-precision", "50%"];
     let run = place.expect_run(0, &[&fixed, &flags[..], &CLIENT_TLS].concat());
     assert_eq!(run["state"], "complete");
@@ -353,7 +353,7 @@ fn openssl_s_time_import_is_comparable() {
         ["client user CPU a call", "rate achieved", "success"]
     );
 
-    // What is cut off, or is none of it, is reported.
+    // Truncated or foreign output is reported.
     let whole = text(&timed.stdout);
     let cut = &whole[..whole.find(" connections in").expect("figures")];
     fs::write(place.path("cut.txt"), cut).expect("a file");
@@ -397,8 +397,8 @@ fn nginx_early_data_is_never_lost() {
         assert_eq!(run["total"]["ok"], 20, "{run}");
         let counts = &run["total"]["measures"]["counts"];
         if accepted {
-            // nginx may answer and close before the handshake is over, and then it sends no
-            // ticket: the next connection has a full handshake.
+            // nginx may answer and close before the handshake is complete, and then sends no
+            // ticket, so the next connection has a full handshake.
             let resumed = run["total"]["connections_resumed"].as_u64();
             let taken = counts["early_data_accepted"].as_u64().expect("counted");
             assert_eq!((resumed, taken > 5), (Some(taken), true), "{run}");
@@ -410,7 +410,7 @@ fn nginx_early_data_is_never_lost() {
             }
             assert!(seen() >= 6, "{}", place.read("access.log"));
         } else {
-            // Its tickets don't allow it, so nothing is sent early.
+            // Its tickets do not allow early data, so none is sent.
             assert_eq!(run["total"]["connections_resumed"], 20, "{run}");
             assert_eq!(*counts, Value::Null, "{run}");
         }

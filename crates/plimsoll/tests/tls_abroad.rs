@@ -1,6 +1,5 @@
-//! TLS as others speak it: OpenSSL, nginx and Go with messages in small records, with long
-//! chains and long requests for a certificate, with handshakes that have to be retried, and
-//! with every way to end.
+//! TLS with OpenSSL, nginx and Go: messages in small records, long certificate chains and
+//! certificate requests, handshakes with HelloRetryRequest, and every way to end a connection.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -17,7 +16,7 @@ use support::openssl::{openssl, s_server};
 use support::peers::{go_tls, peer, succeeds};
 use support::{CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, Server, output, text};
 
-/// Records of so many bytes: the least that OpenSSL makes.
+/// The least record size in bytes that OpenSSL supports.
 const SMALL: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];
 
 #[track_caller]
@@ -27,8 +26,8 @@ fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     place.expect_run(code, &[&fixed, flags].concat())
 }
 
-/// Certificates, a file to fetch, `chain.crt`, 60 certificates long, and `many.crt`, whose
-/// names take two records and more.
+/// Creates certificates, a file to fetch, `chain.crt` of 60 certificates, and `many.crt`, whose
+/// names exceed two records.
 fn place() -> Place {
     static NAMES: OnceLock<String> = OnceLock::new();
     let place = Place::new();
@@ -61,13 +60,13 @@ fn place() -> Place {
     place
 }
 
-/// Files are fetched over new and over resumed connections, whoever does the records, and
-/// all or none of the handshakes were retried.
+/// Fetches files over new and resumed connections with either record layer; all or none of the
+/// handshakes were retried.
 #[track_caller]
 fn fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
     let load = ["--size", "100000B", "--calls", "10", "--clients", "2"];
     for records in ["own", "library"] {
-        // Tickets are made in the warm-up.
+        // Tickets are obtained in the warm-up.
         for (mode, key, warmup) in [
             ("new", "connections_full", "0s"),
             ("resumed", "connections_resumed", "1s"),
@@ -86,7 +85,7 @@ fn fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
         }
     }
     if retried {
-        // The line may be broken anywhere.
+        // The line may be wrapped anywhere.
         let shown = place.expect(0, &["report", "run"]);
         let words: Vec<&str> = shown.split_whitespace().collect();
         let shown = words.join(" ");
@@ -130,7 +129,7 @@ fn hold_handles_openssl_small_records() {
     let _ = fs::remove_dir_all(place.path("run"));
     let url = format!("tls://localhost:{}", server.port);
     let fixed = ["hold", &url, "-q", "--json", "--out", "run"];
-    // It serves one after another.
+    // It serves one connection after another.
     let one = ["--connections", "1", "--for", "300ms"];
     let run = place.expect_run(0, &[&fixed, &one[..], &CLIENT_MTLS].concat());
     assert_eq!(run["total"]["ok"], 1, "{run}");
@@ -142,7 +141,7 @@ fn serve_hold_accepts_fragmented_openssl_handshakes() {
     let place = place();
     let server = place.serve(&[&["hold"], &SERVER_MTLS[..]].concat());
     let address = server.address();
-    // A ClientHello of several records, and more chain than one of them holds.
+    // A ClientHello of several records, and a chain that exceeds one record.
     let names = (0..40).map(|n| format!("protocol-{n:040}"));
     let names = names.collect::<Vec<_>>().join(",");
     for chain in [&[][..], &["-cert_chain", "chain.crt"]] {
@@ -171,7 +170,7 @@ fn serve_hold_accepts_fragmented_openssl_handshakes() {
         assert!(said.status.success(), "{printed}");
         assert!(printed.contains("Verify return code: 0 (ok)"), "{printed}");
     }
-    // It is there for others, and has had time to count.
+    // The port listens for others, and the server has had time to count.
     let url = format!("tls://localhost:{}", server.port);
     let one = ["hold", &url, "-q", "--connections", "1", "--for", "1s"];
     place.expect(0, &[&one[..], &CLIENT_MTLS].concat());
@@ -250,7 +249,7 @@ fn mid_body_failure_is_reported_promptly() {
     }
 }
 
-/// Key exchanges by our names and by Go's. The last two are new in Go 1.26.
+/// Key-exchange groups by our names and by Go's. The last two are new in Go 1.26.
 const GO_GROUPS: [(&str, &str); 6] = [
     ("X25519", "x25519"),
     ("secp256r1", "p256"),
@@ -260,7 +259,7 @@ const GO_GROUPS: [(&str, &str); 6] = [
     ("SecP384r1MLKEM1024", "secp384r1mlkem1024"),
 ];
 
-/// Those of [`GO_GROUPS`] that the Go here knows.
+/// Returns those of [`GO_GROUPS`] that the installed Go supports.
 fn known_to_go() -> Vec<(&'static str, &'static str)> {
     let printed = succeeds(Command::new(peer("bin/go-tls")).arg("-groups"));
     let printed = text(&printed.stdout);
@@ -273,7 +272,7 @@ fn known_to_go() -> Vec<(&'static str, &'static str)> {
     known
 }
 
-/// Kinds of certificates, and those of them that any Go knows.
+/// Kinds of certificates, and those that any Go version supports.
 const GO_KINDS: [(&str, bool); 9] = [
     ("ed25519", true),
     ("ecdsa-p256", true),
@@ -286,7 +285,7 @@ const GO_KINDS: [(&str, bool); 9] = [
     ("ml-dsa-87", false),
 ];
 
-/// Go as a client of `address`, whose certificate it checks.
+/// Starts Go as a client of `address`, which verifies the certificate.
 fn go_client(place: &Place, address: &str, flags: &[&str]) -> Output {
     let mut command = Command::new(peer("bin/go-tls"));
     command
@@ -296,7 +295,7 @@ fn go_client(place: &Place, address: &str, flags: &[&str]) -> Output {
     output(&mut command, LONGEST)
 }
 
-/// The lines that it prints.
+/// Returns the lines that it prints.
 #[track_caller]
 fn go_asks(place: &Place, address: &str, flags: &[&str]) -> String {
     let out = go_client(place, address, flags);
@@ -305,16 +304,16 @@ fn go_asks(place: &Place, address: &str, flags: &[&str]) -> String {
     said
 }
 
-/// Whether Go can read the certificates of `certs/`.
+/// Returns whether Go can parse the certificates in `certs/`.
 fn go_reads_certificates(place: &Place) -> bool {
-    // Nothing listens there: a certificate that is none to Go is what it ends with before.
+    // Nothing listens there; Go fails on an unsupported certificate before it connects.
     let out = go_client(place, "127.0.0.1:1", &GO_IDENTITY);
     !text(&out.stderr).contains("-cert certs/client.crt")
 }
 
 const GO_IDENTITY: [&str; 4] = ["-cert", "certs/client.crt", "-key", "certs/client.key"];
 
-/// Our servers, with what Go asks each for, and what it prints then.
+/// Our servers, the request that Go sends to each, and its expected output.
 const SERVERS: [(&str, &[&str], &str); 6] = [
     ("files", &["-path", "/bytes/100"], "HTTP/1.1 200 OK"),
     ("http", &["-path", "/bytes/100"], "HTTP/1.1 200 OK"),
@@ -324,7 +323,8 @@ const SERVERS: [(&str, &[&str], &str); 6] = [
     ("llm", &["-path", "/health"], "HTTP/1.1 200 OK"),
 ];
 
-/// A server of ours that demands a client's certificate, and where it is: the gateway, too.
+/// Starts one of our servers, including the gateway, that requires a client certificate; returns
+/// its address.
 fn serve_to_go(place: &Place, name: &str, flags: &[&str]) -> (Server, Vec<String>) {
     let gateway: &[&str] = match name {
         "llm" => &["--with-gateway", "127.0.0.1:0"],
@@ -344,7 +344,7 @@ fn go_interoperates_with_every_group() {
     place.certificates();
     for (ours, theirs) in known_to_go() {
         for (name, asks, answer) in SERVERS {
-            // Our default and no group but this.
+            // Our default and only this group.
             for flags in [&["--group", ours][..], &[]] {
                 if flags.is_empty() && ours.starts_with("SecP") {
                     continue;
@@ -381,7 +381,7 @@ fn go_interoperates_with_every_certificate_kind() {
         let known = go_reads_certificates(&place);
         assert!(known || !expected, "{kind}");
         if !known {
-            // It says so, and does not take what it can't judge.
+            // Go cannot parse this certificate, so it must reject it.
             let (_server, addresses) = serve_to_go(&place, "files", &[]);
             let out = go_client(&place, &addresses[0], &[]);
             assert!(!out.status.success(), "{kind}: {}", text(&out.stdout));
@@ -392,7 +392,7 @@ fn go_interoperates_with_every_certificate_kind() {
             for address in addresses {
                 let said = go_asks(&place, &address, &[asks, &GO_IDENTITY].concat());
                 assert!(said.contains(answer), "{name} {kind}: {said}");
-                // What it reads first, an alert or a reset, is a race.
+                // Whether it first reads an alert or a reset is a race.
                 let out = go_client(&place, &address, asks);
                 assert!(
                     !out.status.success(),
@@ -434,7 +434,7 @@ fn go_negotiates_offered_tls_1_2() {
                     let asks = [asks, &["-version", version], &GO_IDENTITY].concat();
                     let said = go_asks(&place, address, &asks);
                     assert!(said.contains(answer), "{name} {kind} {version}: {said}");
-                    // What speaks gRPC prints the score alone.
+                    // The gRPC client only prints the score.
                     let is_named = said.contains(&format!("TLS {version} "));
                     assert!(is_named || answer == "score ", "{name} {version}: {said}");
                 }
@@ -456,7 +456,7 @@ fn go_client_resumes_sessions() {
     let place = Place::new();
     place.certificates();
     for (name, asks, _) in SERVERS.iter().filter(|(.., answer)| *answer != "score ") {
-        // With TLS 1.2 Go resumes from tickets alone, which only these send.
+        // With TLS 1.2 Go resumes only from tickets, which only these servers send.
         let versions: &[&str] = match *name {
             "files" | "hold" => &["1.3", "1.2"],
             _ => &["1.3"],

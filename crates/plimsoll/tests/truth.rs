@@ -1,12 +1,12 @@
-//! The honesty test in real time: targets whose behaviour is known by arithmetic, and what is
-//! reported.
+//! Honesty tests in real time: targets whose behaviour is known by arithmetic, compared with what
+//! is reported.
 //!
-//! A target that freezes once makes calls wait whose times are in the past by then. Whoever
-//! stamps a call when it is sent, and not when it was due, loses just those. A busy machine
-//! makes calls slower and never faster, so what is asserted here are lower bounds: they hold
-//! on any machine, and are what a tool that omits fails. The upper bounds, and how evenly calls
-//! are sent, are held in simulated time (`plimsoll-protocols/tests/simulation/honesty.rs`,
-//! where the arithmetic is) and measured by `bench/pacing.py` and `bench/arrivals.py`.
+//! Calls that were due during a freeze of the target must be reported with their full wait; a tool
+//! that takes the time of sending instead of the due time omits it. A busy machine makes calls
+//! slower, never faster, so these tests assert lower bounds, which hold on any machine. The upper
+//! bounds and the evenness of arrivals are tested in simulated time
+//! (`plimsoll-protocols/tests/simulation/honesty.rs`, with the arithmetic) and measured by
+//! `bench/pacing.py` and `bench/arrivals.py`.
 
 mod support;
 
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 
 use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
 use serde_json::Value;
-use support::{Place, SCORE, aloud, signal};
+use support::{Place, SCORE, print_uncaptured, signal};
 
-/// One at a time: tests that measure time would disturb each other.
+/// Serialises the tests, because tests that measure time would disturb each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|failed| failed.into_inner())
@@ -31,24 +31,24 @@ fn alone() -> MutexGuard<'static, ()> {
 
 const MS: u64 = 1_000_000;
 
-/// A constant rate against a server that takes `delay` for an answer and freezes once.
-/// All in nanoseconds.
+/// A constant rate against a server that needs `delay` for an answer and freezes once. All times in
+/// nanoseconds.
 struct Frozen {
     rate: u64,
     seconds: u64,
     delay: u64,
     freeze_after: u64,
     freeze: u64,
-    /// Calls that may be in flight at once.
+    /// Most calls in flight.
     streams: Option<u32>,
     server: Server,
 }
 
-/// Who answers.
+/// The server under test.
 enum Server {
-    /// [`Exact`]: nothing but the delay and the freeze, to some microseconds.
+    /// [`Exact`]: only the delay and the freeze, accurate to some microseconds.
     Exact,
-    /// `plimsoll serve score`, which needs a while for the answers that the freeze held up.
+    /// `plimsoll serve score`, which needs a while for the answers that the freeze has delayed.
     Score,
 }
 
@@ -57,7 +57,7 @@ impl Frozen {
         self.rate * self.seconds
     }
 
-    /// Runs it. What the tool reports of it.
+    /// Runs the load; returns what the tool reports.
     fn run(&self) -> Value {
         let place = Place::new();
         let (url, _server) = match self.server {
@@ -111,15 +111,15 @@ fn micros(run: &Value, times: &str, what: &str) -> f64 {
         .unwrap_or_else(|| panic!("{times} has no {what}: {}", run["total"]))
 }
 
-/// Each percentile of the response time is at least as many milliseconds, by arithmetic.
+/// Asserts that each percentile of the response time is at least this many milliseconds.
 #[track_caller]
 fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
     for (name, least) in at_least_ms {
         let seen = micros(run, "response", name) / 1e3;
-        aloud(format_args!(
+        print_uncaptured(format_args!(
             "response {name}: {seen:.1} ms; by arithmetic {least:.1} ms"
         ));
-        // Half a percent: three significant digits of the histogram, a call more or less.
+        // Half a percent: the histogram's three digits, and one call more or less.
         assert!(
             seen >= least * 0.995,
             "response {name} {seen} ms, and it can't be below {least} ms"
@@ -176,13 +176,13 @@ fn stream_wait_lengthens_only_response_time() {
     check(&run, &[("p99", 405.0), ("max", 505.0)]);
     let mean = |times| micros(&run, times, "mean");
     let service = mean("service");
-    aloud(format_args!("service mean: {:.1} ms", service / 1e3));
-    // However slow the machine is: of three means, one is the sum of the others.
+    print_uncaptured(format_args!("service mean: {:.1} ms", service / 1e3));
+    // The sum holds on any machine: of three means, one is the sum of the others.
     assert!(
         (mean("response") - mean("lag") - service).abs() <= 0.005 * mean("response"),
         "service mean {service} µs counts the wait for a stream, which is not service"
     );
-    // The wait is lag, and lag that is the target's doing: the generator noticed in time.
+    // The wait is send delay caused by the target: the generator noticed in time.
     let lag = micros(&run, "lag", "p99");
     assert!(lag > 300_000.0, "{lag}");
     assert!(micros(&run, "pacing", "p50") < lag / 10.0);
@@ -214,14 +214,14 @@ fn one_second_freeze_shows_in_percentiles() {
     check(&run, &[("p95", 505.0), ("p99", 905.0), ("max", 1005.0)]);
 }
 
-/// A server that answers a set time after a request came out of the socket, or, where that
-/// falls into its freeze, at the freeze's end: all that is due in one write, so that it adds as
-/// little of its own as a server can.
+/// A server that answers a fixed time after a request was read from the socket, or at the end of
+/// its freeze if that is later. Everything that is due leaves in one write, so that the server adds
+/// as little delay as possible.
 struct Exact {
     port: u16,
 }
 
-/// What the two threads of a connection share: one reads, the other answers.
+/// State shared by the two threads of a connection: one reads, the other answers.
 struct Answering {
     connection: CannedConnection,
     stream: TcpStream,
@@ -238,7 +238,7 @@ impl Answering {
 
 #[expect(clippy::disallowed_methods, reason = "a test measures in real time")]
 impl Exact {
-    /// Times in nanoseconds, those of `freeze` since the first request.
+    /// Times in nanoseconds; those of `freeze` since the first request.
     fn start(delay: u64, freeze: Range<u64>, streams: Option<u32>) -> Exact {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
@@ -276,7 +276,7 @@ impl Exact {
         Exact { port }
     }
 
-    /// Until the client closes.
+    /// Reads until the client closes.
     fn read(
         mut stream: TcpStream,
         answering: &Mutex<Answering>,
@@ -317,7 +317,7 @@ impl Exact {
         }
     }
 
-    /// One delay for all, so what came first is due first.
+    /// One delay for all, so requests become due in the order of arrival.
     fn answer(due: &mpsc::Receiver<(Instant, u32)>, answering: &Mutex<Answering>) -> Option<()> {
         let mut next = None;
         loop {
@@ -344,8 +344,8 @@ impl Exact {
     }
 }
 
-/// The last arrival stands for the time up to the next, which would be due then: a rate
-/// over a shorter time flatters.
+/// The last arrival stands for the time until the next one would be due: dividing by a shorter time
+/// would inflate the rate.
 #[test]
 fn rate_covers_last_arrival_interval() {
     let _alone = alone();
@@ -371,8 +371,8 @@ fn rate_covers_last_arrival_interval() {
     }
 }
 
-/// A generator that stands still sends late: it says so, counts the wait as its calls' own, and judges by both ends of
-/// what that leaves open.
+/// A generator that was stopped sends late: it must report that, count the delay as part of its
+/// calls' times, and judge objectives by both ends of the resulting interval.
 #[test]
 fn stopped_generator_widens_judged_intervals() {
     let _alone = alone();
@@ -401,7 +401,7 @@ fn stopped_generator_widens_judged_intervals() {
     let mut stdout = child.stdout.take().expect("a pipe");
     stdout.read_to_string(&mut table).expect("text");
     assert_eq!(support::wait(&mut child), 0, "{table}");
-    // However it is wrapped.
+    // The text may be wrapped anywhere.
     let answer = table.split_whitespace().collect::<Vec<_>>().join(" ");
     let answer = answer.split(". ").next().unwrap_or_default();
     assert!(answer.contains("the generator was up to"), "{table}");
@@ -410,11 +410,11 @@ fn stopped_generator_widens_judged_intervals() {
     assert_eq!(run["state"], "complete", "{run}");
     let kinds = run["health"]["problems"].as_array().expect("a list");
     assert!(kinds.iter().any(|p| p["kind"] == "pacing_late"), "{run}");
-    // What the server took is within the interval, and what the generator added is, too.
+    // The interval includes the server's time and the delay that the generator added.
     let ends = &run["total"]["response"]["instrument"]["p99_us"];
     let [low, high] = [0, 1].map(|end| ends[end].as_f64().expect("a number"));
     assert!(low < 300e3 && high >= 300e3, "{ends}");
-    // 200 of 4,000 calls were due while it stood still, the first of them for 400 ms.
+    // 200 of 4,000 calls were due while it was stopped, the first of them for 400 ms.
     let total = &run["total"];
     assert_eq!(total["due"], 4000, "{total}");
     for times in ["pacing", "lag", "response"] {
@@ -424,7 +424,8 @@ fn stopped_generator_widens_judged_intervals() {
     assert!(mean("response") - mean("service") >= 7e3, "{total}");
 }
 
-/// An answer that is read before the loop looks at its timers is late all the same.
+/// An answer that arrives after the deadline is late even if it is read before the timers are
+/// checked.
 #[test]
 fn no_call_succeeds_after_deadline() {
     let _alone = alone();
@@ -441,20 +442,20 @@ fn no_call_succeeds_after_deadline() {
         "5060us",
     ]);
     arguments.extend(SCORE);
-    // However many calls that costs: on a busy machine all of them.
+    // On a busy machine this may fail all calls.
     let code = place.run(&arguments).status.code();
     assert!(matches!(code, Some(0 | 1)), "{code:?}");
     let run = place.run_json("run");
     let total = &run["total"];
     let longest = total["service"]["max_us"].as_f64().unwrap_or(0.0);
-    // The histogram has it to three digits.
+    // The histogram has a precision of three digits.
     assert!(longest <= 5065.0, "{total}");
     let late = total["late"].as_u64().unwrap_or(0);
     let exceeded = total["errors"].as_u64().unwrap_or(0);
     assert!(late <= exceeded && total["due"] == 400, "{total}");
 }
 
-/// Calls that are under way when the warm-up ends are work of the time that is measured.
+/// Calls that are in flight when the warm-up ends count as work of the measured time.
 #[test]
 fn slow_responses_keep_rate_after_warmup() {
     let _alone = alone();
@@ -468,6 +469,6 @@ fn slow_responses_keep_rate_after_warmup() {
     let total = &run["total"];
     assert_eq!((&total["due"], &total["ok"]), (&100.into(), &100.into()));
     let achieved = total["achieved_per_s"].as_f64().unwrap_or(0.0);
-    // Counted by when they began they would be 50/s.
+    // Counted by their start they would be 50/s.
     assert!((55.0..=100.0).contains(&achieved), "{total}");
 }

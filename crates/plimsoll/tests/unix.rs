@@ -1,5 +1,5 @@
-//! Unix domain sockets: loads and servers of every kind over them, and against what others
-//! wrote. Where nothing goes through a network, a server is found by its socket.
+//! Unix domain sockets: loads and servers of every kind over them, and with third-party peers.
+//! Without a network, the server process is found through its socket.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
@@ -22,11 +22,11 @@ use support::{
     wait,
 };
 
-/// A server on a socket, most often `s.sock` of the place; killed when dropped.
+/// A server on a socket, usually `s.sock` of the place; killed when dropped.
 struct Served(Child);
 
 impl Served {
-    /// Starts it, and waits until it can be connected to.
+    /// Starts it and waits until it accepts connections.
     #[track_caller]
     fn new(place: &Place, command: &mut Command) -> Served {
         Served::at(&place.path("s.sock"), command)
@@ -72,11 +72,12 @@ impl Drop for Served {
     }
 }
 
-/// The server's certificate is held to the CA and, since a socket has none, to this name.
+/// The server's certificate is checked against the CA and this name, because a socket has no host
+/// name.
 const NAMED: [&str; 4] = ["--ca", "certs/ca.crt", "--server-name", "localhost"];
 const CALLS: [&str; 6] = ["--calls", "60", "--clients", "3", "--connections", "3"];
 
-/// Makes a load of 60 calls, all of which succeed, and returns its `run.json`.
+/// Runs a load of 60 calls, all of which must succeed; returns its `run.json`.
 #[track_caller]
 fn load(place: &Place, command: &[&str], more: &[&str]) -> serde_json::Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -128,7 +129,7 @@ fn every_protocol_works_over_unix_sockets() {
                 rss.is_some_and(|bytes| bytes > 100_000),
                 "{server:?}: {run}"
             );
-            // The plan that was kept is the same load again.
+            // The kept plan gives the same load again.
             let plan = ["run", "run/plan.toml", "-q", "--out", "again"];
             place.expect(0, &plan);
             assert_eq!(place.run_json("again")["total"]["ok"], 60, "{server:?}");
@@ -140,7 +141,7 @@ fn every_protocol_works_over_unix_sockets() {
 }
 
 #[test]
-fn sessions_go_over_two_sockets() {
+fn sessions_work_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
     for secured in [false, true] {
@@ -344,10 +345,10 @@ fn grpcio_interoperates_over_unix_sockets() {
         let listed = place.expect(0, &[&["grpc", "list", &path], tls].concat());
         assert!(listed.contains("score.ScoreService"), "{listed}");
         drop(served);
-        // It was killed: its file is stale, and taken over.
+        // The server was killed, so its socket file is stale and is replaced.
         let served = Served::ours(&place, &[&["score"], serve].concat());
         let mut theirs = python(&place, "grpcio_client.py");
-        // By itself it sends the socket's path, which is no authority of HTTP/2's.
+        // By default grpcio sends the socket's path, which is no valid authority in HTTP/2.
         let authority = ["--authority", "localhost"];
         let theirs = theirs.args(["score", &path, "--calls", "20"]);
         succeeds(theirs.args(tls).args(authority));
@@ -355,7 +356,7 @@ fn grpcio_interoperates_over_unix_sockets() {
     }
 }
 
-/// What curl gets from `s.sock`.
+/// Returns what curl gets from `s.sock`.
 #[track_caller]
 fn curl(place: &Place, url: &str) -> Vec<u8> {
     let mut curl = tool("curl");

@@ -1,4 +1,4 @@
-//! `plimsoll view`: a folder of runs, seen in a browser.
+//! `plimsoll view`: a folder of runs in a browser.
 
 #[path = "../../plimsoll-report/tests/browser/mod.rs"]
 mod browser;
@@ -57,7 +57,7 @@ fn view(place: &Place) -> Server {
     Server::start(&mut place.command(&["view", "runs", "--port", "0"]))
 }
 
-/// Status and text of what is at `path`, asked for by the name `host`.
+/// Returns status and text of `path`, requested with the host name `host`.
 fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(server.address()).expect("connected");
     write!(
@@ -105,7 +105,7 @@ fn view_serves_only_its_folder() {
     ] {
         assert_eq!(get(&server, "localhost", path).0, status, "{path}");
     }
-    // Another site's name that leads here gets nothing.
+    // Another site whose name resolves here gets nothing.
     assert_eq!(get(&server, "runs.example.org", "/").0, 421);
     let (code, _) = server.stop();
     assert_eq!(code, 0);
@@ -130,7 +130,7 @@ fn list_skips_intervals_without_objectives() {
     assert!(list.contains("href=\"/runs/four\""), "{list}");
     assert!(!list.contains("four: "), "{list}");
     assert!(list.contains("more than 2^60"), "{list}");
-    // What opens it reads all of it.
+    // The page that is opened reads all of it.
     assert_eq!(get(&server, "localhost", "/runs/four").0, 422);
     assert_eq!(server.stop().0, 0);
 }
@@ -149,7 +149,7 @@ fn external_symlinks_are_not_followed() {
     let (status, page) = get(&server, "localhost", "/runs/one");
     assert_eq!(status, 422);
     assert!(page.contains("a link, not a file"), "{page}");
-    // What has no record of its own is no run.
+    // A folder without a record is not a run.
     assert_eq!(get(&server, "localhost", "/runs/two").0, 404);
     for path in ["/", "/runs/one", "/compare?a=one&b=four"] {
         let (_, page) = get(&server, "localhost", path);

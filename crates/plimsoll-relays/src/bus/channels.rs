@@ -1,5 +1,5 @@
-//! Who listens to which channel in this process. Several listeners share one
-//! subscription: it begins with the first and ends with the last.
+//! The listeners of each channel in this process. Listeners of one channel share a subscription,
+//! which begins with the first and ends with the last.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 
-/// Where a channel's messages go. Called while the channels are locked: quick, never
-/// waiting, never calling the bus.
+/// Receives the messages of a channel. Methods are called with the channels locked, so they must be
+/// quick, must not block and must not call the bus.
 pub trait Sink: Send + Sync {
-    /// A frame, as it was posted.
+    /// Receives a frame as it was posted.
     fn message(&self, payload: &Bytes);
 
-    /// Messages may have been lost, and are not any more: read the log.
+    /// Called when messages may have been lost and delivery works again: the log must be read.
     fn resync(&self);
 }
 
@@ -21,33 +21,33 @@ pub trait Sink: Send + Sync {
 struct Channel {
     listeners: Vec<(u64, Arc<dyn Sink>)>,
     acknowledged: bool,
-    /// Messages passed by while it was not subscribed.
+    /// The subscription was interrupted, so messages may have been missed.
     interrupted: bool,
     waiting: Vec<oneshot::Sender<()>>,
 }
 
-/// Whether each channel is to be subscribed from now on.
+/// Channels to subscribe (`true`) or unsubscribe (`false`) at the server.
 pub(super) type Changes = HashMap<Box<str>, bool>;
 
 #[derive(Default)]
 struct State {
     map: HashMap<Box<str>, Channel>,
     next: u64,
-    /// What the server has not been asked for yet; `None`: there is no connection to it.
+    /// Changes not sent to the server yet; `None` without a connection to it.
     changes: Option<Changes>,
 }
 
 #[derive(Default)]
 pub(super) struct Channels {
-    /// A channel is subscribed when it is added: within one process there is no server to ask.
+    /// Channels count as subscribed at once, because a bus within one process has no server.
     at_once: bool,
     state: Mutex<State>,
-    /// There are changes.
+    /// Notified when there are changes to send.
     pub(super) changed: Notify,
 }
 
 impl Channels {
-    /// Returns the channels of a bus without a server.
+    /// Returns the channels of a bus within this process.
     pub(super) fn within_process() -> Channels {
         Channels {
             at_once: true,
@@ -59,7 +59,8 @@ impl Channels {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a listener. The receiver completes when the server has acknowledged.
+    /// Adds a listener. The receiver, if any, completes once the server has acknowledged the
+    /// subscription.
     pub(super) fn add(
         self: &Arc<Self>,
         name: &str,
@@ -90,7 +91,7 @@ impl Channels {
         (listening, Some(acknowledged))
     }
 
-    /// The server is to be asked, if it can be.
+    /// Notes a change to send to the server, if there is a connection.
     fn change(&self, changes: &mut Option<Changes>, name: &str, subscribed: bool) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
@@ -98,8 +99,8 @@ impl Channels {
         }
     }
 
-    /// There is a connection to the server: changes are noted from here on, and what was there before is all in
-    /// the names.
+    /// Begins to note changes on a new connection. The caller subscribes to all
+    /// [`Channels::names`], which covers earlier changes.
     pub(super) fn connected(&self) {
         self.lock().changes = Some(Changes::new());
     }
@@ -112,10 +113,10 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// The server has acknowledged the subscription.
+    /// Handles the server's acknowledgement of a subscription.
     pub(super) fn acknowledge(&self, name: &str) {
         if let Some(channel) = self.lock().map.get_mut(name) {
-            // Again: it was lost in between.
+            // A second acknowledgement means that the subscription was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
             for waiting in channel.waiting.drain(..) {
                 // The listener may have given up.
@@ -127,8 +128,8 @@ impl Channels {
         }
     }
 
-    /// The server has ended a subscription, which nobody asked for where it still has listeners: its slot has
-    /// moved to another node.
+    /// Handles the server's end of a subscription that still has listeners: the channel's slot has
+    /// moved to another node, so it is subscribed again.
     pub(super) fn interrupt(&self, name: &str) {
         let mut state = self.lock();
         let State { map, changes, .. } = &mut *state;
@@ -139,7 +140,7 @@ impl Channels {
         }
     }
 
-    /// The connection is gone: no channel is subscribed.
+    /// Handles the loss of the connection, with which all subscriptions end.
     pub(super) fn disconnected(&self) {
         let mut state = self.lock();
         state.changes = None;
@@ -148,7 +149,7 @@ impl Channels {
         }
     }
 
-    /// Every channel that has listeners.
+    /// Returns the names of all channels that have listeners.
     pub(super) fn names(&self) -> Vec<Box<str>> {
         self.lock().map.keys().cloned().collect()
     }
@@ -157,7 +158,7 @@ impl Channels {
         self.lock().map.get(name).map_or(0, |c| c.listeners.len())
     }
 
-    /// Every listener is to read its log.
+    /// Makes every listener read its log.
     pub(super) fn resync(&self) {
         for channel in self.lock().map.values() {
             for (_, sink) in &channel.listeners {
@@ -166,7 +167,7 @@ impl Channels {
         }
     }
 
-    /// How many listened.
+    /// Delivers a message; returns the number of listeners.
     pub(super) fn deliver(&self, name: &str, payload: &Bytes) -> u64 {
         match self.lock().map.get(name) {
             None => 0,
@@ -193,7 +194,7 @@ impl Channels {
     }
 }
 
-/// A listener's place at a channel; dropping it leaves.
+/// A listener's registration at a channel, which ends when this is dropped.
 pub struct Listening {
     channels: Weak<Channels>,
     name: Box<str>,

@@ -1,4 +1,4 @@
-//! The bus inside one process: no server, the same behaviour.
+//! The bus inside one process: the behaviour of the Redis bus without a server.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::{
     BeginError, HISTORY_PAGE, Listening, Part, Reached, Sink, Stamp, Standing, Way, channel,
 };
 
-/// How long the log of a closed session stays.
+/// How long the log of a closed session is kept for readers that are behind.
 const AFTER_CLOSE: Duration = Duration::from_secs(60);
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 

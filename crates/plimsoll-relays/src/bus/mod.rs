@@ -1,10 +1,10 @@
-//! The bus between backends and gateways: a log for each session, and channels down to
-//! the client and up from it.
+//! The bus between backends and gateways: a log for each session, and channels down to the client
+//! and up from it.
 //!
-//! Invariant: a frame is in its session's log before it is published, and posts of one
-//! process keep their order. So who subscribes first and then reads the log misses
-//! nothing. Two buses have the same behaviour: [`Bus::embedded`] inside one process, and
-//! [`Bus::redis`]. The LLM simulator posts, the gateway listens.
+//! Invariant: a frame is in its session's log before it is published, and posts of one process keep
+//! their order. A reader that subscribes first and then reads the log therefore misses nothing.
+//! There are two implementations with the same behaviour: [`Bus::embedded`] inside one process, and
+//! [`Bus::redis`]. The LLM simulator posts frames, the gateway listens.
 
 mod channels;
 mod embedded;
@@ -25,12 +25,12 @@ pub(crate) use sessions::{Run, Stamp, Standing, channel, new_epoch};
 use embedded::Embedded;
 use redis::Redis;
 
-/// Frames read from a log at once.
+/// Most frames returned by one read of a log.
 pub(crate) const HISTORY_PAGE: usize = 256;
-/// A run's lock lasts three times as long; the owner of the run renews it.
+/// How often the owner of a run renews its lock, which lasts three times as long.
 pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(20);
 
-/// Either bus. Cheap to clone.
+/// A bus of either kind. Cloning is cheap.
 #[derive(Clone)]
 pub enum Bus {
     /// See [`Bus::embedded`].
@@ -40,18 +40,18 @@ pub enum Bus {
 }
 
 impl Bus {
-    /// A bus inside this process. Sessions are forgotten `ttl` after their last run.
+    /// Creates a bus inside this process. Sessions are forgotten `ttl` after their last run.
     pub fn embedded(ttl: Duration) -> Bus {
         Bus::Embedded(Arc::new(Embedded::new(ttl)))
     }
 
-    /// A bus over Redis. Returns at once; the connections are made, and made again when
-    /// lost, in the background. Must be called inside the runtime.
+    /// Creates a bus over Redis. Returns at once: connections are made, and restored after a loss,
+    /// in the background. Must be called inside the runtime.
     pub fn redis(address: RedisAddress, options: RedisOptions) -> Bus {
         Bus::Redis(Redis::start(address, options))
     }
 
-    /// What other processes share; `None`: nothing.
+    /// Returns the Redis bus, the only kind that other processes share.
     pub(crate) fn shared(&self) -> Option<&Redis> {
         match self {
             Bus::Embedded(_) => None,
@@ -59,7 +59,7 @@ impl Bus {
         }
     }
 
-    /// Waits until the bus can be used.
+    /// Waits until the bus is usable.
     ///
     /// # Errors
     /// When that takes longer than `limit`.
@@ -70,28 +70,28 @@ impl Bus {
         }
     }
 
-    /// Whether the bus can be used now.
+    /// Returns whether the bus is usable now.
     pub(crate) fn is_up(&self) -> bool {
         self.shared().is_none_or(Redis::is_up)
     }
 
-    /// Grows by one whenever posts may have been lost: the owner of frames of a run that
-    /// goes on posts them all again (readers drop what they have).
+    /// A counter that grows whenever posts may have been lost. The owner of a run in progress then
+    /// posts all its frames again; readers drop duplicates.
     pub fn generation(&self) -> u64 {
         self.shared().map_or(0, Redis::generation)
     }
 
-    /// Grows by one whenever the bus was found to have lost what it held: an instance that knows a
-    /// session restores it with [`Bus::restore`].
+    /// A counter that grows whenever the bus was found to have lost its data. An instance that
+    /// knows a session then restores it with [`Bus::restore`].
     pub(crate) fn losses(&self) -> u64 {
         self.shared().map_or(0, Redis::losses)
     }
 
-    /// Restores a session on a bus that has lost it; its numbers go on after `begun.last`. The
-    /// first call for a session counts.
+    /// Restores a session on a bus that has lost it; its frame numbers continue after `begun.last`.
+    /// Only the first call for a session takes effect.
     ///
     /// # Errors
-    /// When that is not known to have reached the bus; it is then to be restored again.
+    /// It is not known whether the bus was reached; the caller must try again.
     pub(crate) async fn restore(
         &self,
         session: &str,
@@ -104,7 +104,7 @@ impl Bus {
         }
     }
 
-    /// Makes a session.
+    /// Creates a session.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -118,8 +118,8 @@ impl Bus {
         }
     }
 
-    /// Begins a run; a session has one at a time. The caller listens to [`Way::Up`] before it asks: that is how a
-    /// run whose backend died is distinguished from one that goes on.
+    /// Begins a run; a session has at most one at a time. The caller must listen to [`Way::Up`]
+    /// first: a run without such a listener is taken for one whose backend died.
     ///
     /// # Errors
     /// See [`BeginError`].
@@ -130,9 +130,9 @@ impl Bus {
         }
     }
 
-    /// Appends a frame to the session's log and publishes it, in this order, without
-    /// waiting. The last frame of a run lets the next one begin before it is published.
-    /// While the bus is away the frame is dropped: see [`Bus::generation`].
+    /// Appends a frame to the session's log and then publishes it, without waiting. Posting the
+    /// last frame of a run releases the run's lock before the frame is published. While the bus is
+    /// down the frame is dropped: see [`Bus::generation`].
     pub fn post(&self, session: &str, frame: &Bytes, part: Part) {
         match self {
             Bus::Embedded(bus) => bus.post(session, frame, part),
@@ -140,10 +140,10 @@ impl Bus {
         }
     }
 
-    /// Everything posted before has reached the bus when this returns.
+    /// Waits until everything posted before has reached the bus.
     ///
     /// # Errors
-    /// When that is not known; the frames are then to be posted again.
+    /// It is not known whether the frames arrived; the caller must post them again.
     pub async fn confirm(&self, session: &str) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
@@ -151,14 +151,14 @@ impl Bus {
         }
     }
 
-    /// Renews the lock of a run that goes on; it ends a minute after the last renewal.
+    /// Renews the lock of a run in progress, which expires a minute after the last renewal.
     pub(crate) fn renew(&self, session: &str) {
         if let Some(redis) = self.shared() {
             redis.renew(session);
         }
     }
 
-    /// Ends a session; `false`: there was none. Its log stays for a minute, for readers
+    /// Ends a session; returns `false` if there was none. The log stays for a minute, for readers
     /// that are behind.
     ///
     /// # Errors
@@ -170,8 +170,8 @@ impl Bus {
         }
     }
 
-    /// Listens to a channel until the [`Listening`] is dropped. When this returns, no
-    /// later message passes by the sink.
+    /// Listens to a channel until the [`Listening`] is dropped. Every message published after this
+    /// returns reaches the sink.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -187,7 +187,7 @@ impl Bus {
         }
     }
 
-    /// Sends a client's message up; how many listened.
+    /// Publishes a client's message to the backends; returns the number of listeners.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -221,8 +221,8 @@ impl Bus {
         }
     }
 
-    /// Notes where a session's socket stopped, for the next one. Within an epoch it never
-    /// goes back.
+    /// Records the last frame that a session's socket delivered, for the next socket. The position
+    /// never decreases within an epoch.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -236,7 +236,7 @@ impl Bus {
         }
     }
 
-    /// Whether the session is open, its newest frame, and where its last socket stopped.
+    /// Returns whether the session is open, its newest frame, and how far its last socket got.
     ///
     /// # Errors
     /// When the bus can't be reached.

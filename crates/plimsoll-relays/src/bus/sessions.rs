@@ -1,11 +1,11 @@
-//! What a bus knows of a session, its runs and their frames, and why it may not answer.
+//! Types that describe a session on the bus, its runs and frames, and the errors of the bus.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What went wrong on the bus.
+/// An error of the bus.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BusError {
@@ -19,7 +19,7 @@ pub enum BusError {
     Slow(String, Duration),
 }
 
-/// Why a run can't begin.
+/// Why a run cannot begin.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BeginError {
@@ -31,62 +31,62 @@ pub enum BeginError {
     Bus(#[from] BusError),
 }
 
-/// How far a session has come.
+/// A position in a session's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reached {
-    /// Names the log that the sequence numbers belong to; 0: of a backend that names none.
+    /// The log that the sequence numbers belong to; 0 for a backend that names none.
     pub epoch: u64,
-    /// The number of the last frame; 0: none yet.
+    /// The number of the last frame; 0 if there is none yet.
     pub last: u64,
 }
 
 impl Reached {
-    /// Names the run that goes on from there: the number of its first frame.
+    /// Returns the number of the first frame after this position, which identifies a run that
+    /// begins here.
     pub(crate) fn run(&self) -> u64 {
         self.last + 1
     }
 }
 
-/// Whether a session's run goes on.
+/// State of a session's run when the session is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Run {
-    /// Its lock is taken again.
+    /// The run is in progress, so its lock is taken again.
     GoesOn,
-    /// Its last frame is posted.
+    /// The run's last frame was posted.
     Over,
 }
 
-/// What the bus knows of a session.
+/// State of a session on the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// It was made, and neither closed nor forgotten.
+    /// The session was created and was neither closed nor forgotten.
     pub(crate) open: bool,
-    /// Its newest frame, where there was one.
+    /// The stamp of the newest frame, empty if there is none.
     pub(crate) newest: Stamp,
-    /// The log was lost, and that frame with it.
+    /// The log was lost, including the newest frame.
     pub(crate) gone: bool,
-    /// The last frame that was sent to a socket of the session; `None`: no socket of its has
-    /// ended yet, or none had a frame.
+    /// The last frame sent to a socket of the session; `None` if no socket has recorded one.
     pub(crate) stopped: Option<Reached>,
 }
 
-/// Which frame of a run it is.
+/// The position of a frame in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// It begins the log's lifetime anew.
+    /// The first frame, which restarts the log's lifetime.
     First,
-    /// Neither.
+    /// A frame between the first and the last.
     Middle,
-    /// It lets the next run begin.
+    /// The last frame, after which the next run may begin.
     Last,
 }
 
-/// Which way a channel goes.
+/// The direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Messages go to the client.
+    /// Carries messages to the client.
     Down,
-    /// Messages come from the client.
+    /// Carries messages from the client.
     Up,
 }
 
@@ -99,30 +99,30 @@ impl Way {
     }
 }
 
-/// The channel's name: `session:{id}:down` or `session:{id}:up`.
+/// Returns the channel's name: `session:{id}:down` or `session:{id}:up`.
 pub(crate) fn channel(session: &str, way: Way) -> String {
     format!("session:{session}:{}", way.name())
 }
 
-/// Names a log that begins now: milliseconds since 1970.
+/// Returns the epoch of a log that begins now: milliseconds since 1970.
 pub(crate) fn new_epoch() -> u64 {
     u64::try_from(Timestamp::now().as_millisecond()).unwrap_or(1)
 }
 
-/// A frame's place in the session, as its fields give it. Frames of backends that stamp nothing
-/// have neither.
+/// A frame's number and log, read from its JSON fields. Frames of backends that add no numbers have
+/// neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct Stamp {
-    /// Its number in the log, from 1 on.
+    /// The frame's number in the log, from 1.
     #[serde(default)]
     pub(crate) seq: Option<u64>,
-    /// Which log the number belongs to.
+    /// The epoch of the log that the number belongs to.
     #[serde(default)]
     pub(crate) epoch: Option<u64>,
 }
 
 impl Stamp {
-    /// The stamp of a JSON frame; an empty one where there is none.
+    /// Reads the stamp of a JSON frame; returns an empty one if there is none.
     pub(crate) fn of(frame: &[u8]) -> Stamp {
         serde_json::from_slice(frame).unwrap_or_default()
     }

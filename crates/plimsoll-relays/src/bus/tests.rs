@@ -1,4 +1,5 @@
-//! What both buses promise, tried on the embedded one; `tests/redis.rs` tries it on Redis.
+//! Behaviour that both buses share, tested on the embedded one; `tests/sessions/redis.rs` tests it
+//! on Redis.
 
 use std::sync::Mutex;
 

@@ -1,5 +1,5 @@
-//! What a request must bring to open its session's socket: a path, an upgrade and a token; and there
-//! must be room.
+//! Checks the request that opens a session's socket: its path, upgrade and token, and whether there
+//! is room for another session.
 
 use std::sync::atomic::Ordering;
 
@@ -8,14 +8,14 @@ use super::request::{Answer, Request, Upgrade};
 use crate::llm::is_session_id;
 use crate::token::Refusal;
 
-/// What may be opened.
+/// An accepted request.
 pub(super) struct Admission<'a> {
     pub(super) session: &'a str,
     pub(super) upgrade: Upgrade,
     pub(super) resume: Option<Resume>,
 }
 
-/// The client's position in the session, as its query gives it.
+/// The client's position in the session, from the query.
 #[derive(Clone, Copy)]
 pub(super) struct Resume {
     pub(super) after: u64,

@@ -1,35 +1,36 @@
-//! Which frames a client gets: every one once, in order, or a notice that some are missing.
+//! Decides which frames a client gets: every frame once and in order, or a notice that some are
+//! missing.
 //!
-//! Live frames and the log both come through here. Live rule: the next number is sent, a
-//! number that was sent is dropped, a later one means that the log has to be read first.
+//! Both live frames and the log pass through here. A live frame with the next number is sent, one
+//! with an earlier number is dropped, and a later one means that the log must be read first.
 
 use bytes::Bytes;
 
 use crate::bus::Stamp;
 
-/// What to do with a live frame.
+/// The action for a live frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Send,
     Drop,
-    /// Frames before it are missing here.
+    /// Frames before this one are missing: read the log.
     ReadLog,
-    /// It belongs to a log that has begun anew: notify the client, then ask again.
+    /// The frame belongs to a new log: notify the client, then decide again.
     NewEpoch,
 }
 
-/// How far a client is in its session.
+/// A client's position in its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Delivery {
-    /// The last number sent; `None`: whatever comes first is the beginning.
+    /// The last number sent; `None` if the first frame sets it.
     pub(super) last: Option<u64>,
     pub(super) epoch: Option<u64>,
 }
 
 impl Delivery {
-    /// A live frame has come.
+    /// Decides on a live frame.
     pub(super) fn live(&mut self, stamp: Stamp) -> Verdict {
-        // Backends that stamp nothing are passed on as they come.
+        // Frames without numbers are passed on as they come.
         let Some(seq) = stamp.seq else {
             return Verdict::Send;
         };
@@ -48,14 +49,14 @@ impl Delivery {
         }
     }
 
-    /// A live frame of a session without a log, which is sent whatever its number: how many
-    /// before it are gone.
+    /// Records a live frame of a session without a log, which is always sent; returns how many
+    /// frames before it are lost.
     pub(super) fn unlogged(&mut self, stamp: Stamp) -> u64 {
         let Some(seq) = stamp.seq else {
             return 0;
         };
         let next = self.last.unwrap_or(0) + 1;
-        // A lower number: they begin anew.
+        // A lower number means that numbering has restarted.
         self.last = Some(seq);
         seq.saturating_sub(next)
     }
@@ -66,8 +67,8 @@ impl Delivery {
         self.last = Some(0);
     }
 
-    /// Frames of the log, in its order. Those that are next are handed to `send`; `true`
-    /// when a later one was met that does not follow.
+    /// Passes those frames of the log that are next to `send`; returns `true` at a frame that
+    /// leaves a gap.
     pub(super) fn logged(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
         for frame in frames {
             let stamp = Stamp::of(frame);
@@ -115,7 +116,7 @@ mod tests {
         assert_eq!(delivery.live(stamp(4, 1)), Verdict::Drop);
         assert_eq!(delivery.live(stamp(7, 1)), Verdict::ReadLog);
         let mut sent = Vec::new();
-        // With frames posted twice, as after a lost connection.
+        // Some frames are posted twice, as after a lost connection.
         let log: Vec<Bytes> = [1, 2, 3, 4, 5, 4, 5, 6, 7].map(frame).to_vec();
         assert!(!delivery.logged(&log, |f| sent.push(f.clone())));
         assert_eq!(sent, [5, 6, 7].map(frame));

@@ -1,4 +1,4 @@
-//! Sends every message back: how conformance suites try a WebSocket server.
+//! Echoes every message, as conformance suites for WebSocket servers expect.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::GatewayOptions;
 use super::request::Upgrade;
 use super::stream::{Stream, farewell, send};
 
-/// Serves one connection to its end.
+/// Serves one connection until it ends.
 pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
     let deflate = upgrade.deflate;
     let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
@@ -24,7 +24,7 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
     let mut input = vec![0; 64 * 1024];
     let mut ended = false;
     loop {
-        // One that reads nothing is not waited for longer than one that is silent.
+        // A client that does not read is given up after the same time as one that is silent.
         let written = timeout(options.ping_timeout, send(&mut stream, &out)).await;
         if !matches!(written, Ok(Ok(()))) {
             return;

@@ -1,8 +1,8 @@
-//! Between the bus and a session's task: a bounded queue of frames.
+//! A bounded queue of frames between the bus and a session's task.
 //!
-//! When it is full the frames are let go and the session is marked as behind: it reads
-//! its log once it has caught up. So a client that reads slowly costs no more memory
-//! than the queue, and loses nothing that the log has.
+//! When it is full, further frames are dropped and the session is marked as behind, so that it
+//! reads its log once it has caught up. A slow client therefore costs no more memory than the queue
+//! and loses nothing that is in the log.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use crate::bus::Sink;
 pub(super) struct Mailbox {
     most_bytes: usize,
     inner: Mutex<Inner>,
-    /// The session's socket takes nothing more, and the bus knows where it stopped.
+    /// The session's socket sends nothing more, and its position is recorded on the bus.
     stopped: watch::Sender<bool>,
 }
 
@@ -30,22 +30,22 @@ struct Inner {
     waker: Option<Waker>,
 }
 
-/// What was in the mailbox.
+/// The contents of the mailbox.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Mail {
     pub(super) frames: VecDeque<Bytes>,
     /// Frames may have been missed: read the log after these.
     pub(super) behind: bool,
-    /// The queue was full, so that frames were let go.
+    /// The queue was full, so frames were dropped.
     pub(super) lost: bool,
     pub(super) close: Option<u16>,
 }
 
-/// What a socket waits for.
+/// What wakes the session's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Anything,
-    /// An order to close.
+    /// Only an order to close.
     Close,
 }
 
@@ -73,7 +73,7 @@ impl Mailbox {
         }
     }
 
-    /// The socket is to be closed with this code.
+    /// Orders the socket to be closed with this code.
     pub(super) fn close(&self, code: u16) {
         self.change(|inner| {
             inner.close.get_or_insert(code);
@@ -87,11 +87,11 @@ impl Mailbox {
     /// Waits for [`Mailbox::has_stopped`].
     pub(super) async fn stopped(&self) {
         let mut stopped = self.stopped.subscribe();
-        // The sender is this mailbox's own.
+        // This mailbox holds the sender, so waiting cannot fail.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     }
 
-    /// Takes what there is.
+    /// Takes the contents.
     pub(super) fn take(&self) -> Mail {
         let mut inner = self.lock();
         inner.bytes = 0;
@@ -103,7 +103,7 @@ impl Mailbox {
         }
     }
 
-    /// Ready when there is something to take.
+    /// Returns ready when there is something to take.
     pub(super) fn poll(&self, cx: &mut Context<'_>, wanted: Wanted) -> Poll<()> {
         let mut inner = self.lock();
         let has_frames = inner.behind || inner.lost || !inner.queue.is_empty();
@@ -129,8 +129,8 @@ impl Sink for Mailbox {
                 return;
             }
             inner.bytes += cost;
-            // A frame keeps all that was read from the bus with it. One that is taken at once
-            // may; a queue of them would hold many times its bound.
+            // A frame keeps the whole buffer alive that it was read in. That is fine for one that
+            // is taken at once, but a queue of such frames could hold many times its limit.
             let frame = if inner.queue.is_empty() {
                 payload.clone()
             } else {
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(mailbox.take().frames.len(), 2, "empty ones cost, too");
     }
 
-    /// What the bus was read with is not held by what waits.
+    /// Queued frames must not keep the bus's read buffer alive.
     #[test]
     fn queued_frames_release_read_buffer() {
         let mailbox = Mailbox::new(1 << 20);

@@ -1,4 +1,4 @@
-//! What the gateway counts, and how `/metrics` shows it.
+//! The gateway's metrics, shown at `/metrics`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use crate::bus::Bus;
 use crate::metrics::{Computed, Counter, Family, Labels, Registry, counters, labels, registry};
 
 counters! {
-    /// Counters since the start. Clones share what they count.
+    /// Counters since the start. Clones share their counts.
     pub struct Metrics {
         sessions: "sessions", "Sessions admitted";
         frames: "frames", "Frames sent to clients";
@@ -38,24 +38,24 @@ impl Metrics {
         self.closed_with(code).inc();
     }
 
-    /// Requests refused for a reason.
+    /// Returns the counter of requests refused for a reason.
     pub fn refused_for(&self, reason: &str) -> Counter {
         self.refused
             .get_or_create_owned(&labels([("reason", reason)]))
     }
 
-    /// Sessions ended with a close code; 1006: the connection was lost without one.
+    /// Returns the counter of sessions ended with a close code; 1006 stands for a lost connection.
     pub fn closed_with(&self, code: u16) -> Counter {
         let code = code.to_string();
         self.closed.get_or_create_owned(&labels([("code", &code)]))
     }
 
-    /// Requests refused for any reason.
+    /// Returns the number of requests refused for any reason.
     pub fn refusals(&self) -> u64 {
         self.refusals.get()
     }
 
-    /// What `/metrics` shows. `open`: sessions that have a socket.
+    /// Returns the registry for `/metrics`. `open` is the number of sessions with a socket.
     pub(super) fn registry(&self, open: &Arc<AtomicU64>, bus: &Bus) -> Registry {
         let mut registry = registry("gateway");
         let (open, bus) = (Arc::clone(open), bus.clone());

@@ -1,11 +1,11 @@
-//! `relay gateway`: WebSocket clients on one side, the bus on the other.
+//! `relay gateway`: connects WebSocket clients to the bus.
 //!
-//! Invariant: a client is answered 101 only when its session's channel is subscribed, so
-//! no frame published after that passes it by; and a client whose log is complete gets
-//! every frame once, in order, whatever happens to the bus in between ([`delivery`]).
-//! A session's first socket begins with the session's first frame, every later one where the
-//! last one stopped, whichever gateway had that.
-//! A session is one task that owns its socket; what it holds is bounded.
+//! Invariant: a client gets its 101 only after its session's channel is subscribed, so it misses no
+//! frame published after that. A client whose log is complete gets every frame once and in order,
+//! even if the bus fails in between ([`delivery`]). A session's first socket begins at the
+//! session's first frame; each later one continues where the previous one stopped, on whichever
+//! gateway that was. Each session is one task that owns its socket and holds a bounded amount of
+//! memory.
 
 mod admission;
 mod delivery;
@@ -41,23 +41,23 @@ use stream::{Stream, secure, send};
 const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 /// How long a new socket waits for the one it replaces to record where it stopped.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(2);
-/// How often stopping looks whether all sessions have ended.
+/// How often shutdown checks whether all sessions have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
-/// How the gateway treats its clients.
+/// Options of the gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// A ping is sent this often.
+    /// Interval between pings.
     pub ping_interval: Duration,
-    /// A client that is silent for longer, pongs included, is closed with 4408.
+    /// A client that sends nothing for longer than this, not even pongs, is closed with 4408.
     pub ping_timeout: Duration,
-    /// Sessions at once; more are answered 503.
+    /// Most concurrent sessions; further clients are answered 503.
     pub max_sessions: usize,
-    /// The longest message from a client. Bytes.
+    /// Longest message from a client in bytes.
     pub max_message: usize,
-    /// What waits for a client that reads slowly; beyond it the log is read as it
-    /// catches up. Answers to what it sends may be as much; then it is not read, and after
-    /// `ping_timeout` closed with 1008. Bytes.
+    /// Bytes queued for a slow client; beyond that, frames are dropped and read from the log once
+    /// it catches up. Replies to its own messages have the same limit; above it the client is not
+    /// read, and after `ping_timeout` it is closed with 1008.
     pub max_queue: usize,
     /// Time from accept to the end of the request's head.
     pub request_timeout: Duration,
@@ -65,10 +65,10 @@ pub struct GatewayOptions {
     pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Proxies,
-    /// Time that the gateway serves on after the signal to stop, while `/ready` and `/health`
-    /// answer 503: balancers have to notice before clients do.
+    /// How long the gateway keeps serving after the signal to stop while `/ready` and `/health`
+    /// answer 503, so that balancers notice before clients do.
     pub lame_duck: Duration,
-    /// Send back what comes, to any client, on any path: for conformance suites.
+    /// Echo every message, to any client on any path, for conformance suites.
     pub echo: bool,
 }
 
@@ -89,7 +89,7 @@ impl Default for GatewayOptions {
     }
 }
 
-/// The gateway, ready to be served.
+/// A gateway that is ready to serve.
 pub struct Gateway {
     bus: Bus,
     keys: Keys,
@@ -99,14 +99,14 @@ pub struct Gateway {
     refusals: Refusals,
     registry: Registry,
     open: Arc<AtomicU64>,
-    /// It is about to stop: health checks fail, and clients are still served.
+    /// The gateway is about to stop: health checks fail, but clients are still served.
     leaving: AtomicBool,
-    /// No new sockets any more.
+    /// The gateway accepts no new sockets.
     stopping: AtomicBool,
 }
 
 impl Gateway {
-    /// `keys`: of the tokens that open sessions.
+    /// Creates a gateway; `keys` verify the tokens that open sessions.
     pub fn new(bus: Bus, keys: Keys, options: GatewayOptions) -> Gateway {
         let (metrics, open) = (Metrics::default(), Arc::default());
         Gateway {
@@ -123,9 +123,9 @@ impl Gateway {
         }
     }
 
-    /// Serves until `shutdown` completes, and for the lame duck's time after it. Sessions are
-    /// then closed with 1012, spread over the drain time so that their clients don't come back
-    /// all at once.
+    /// Serves until `shutdown` completes and for the lame-duck time after it. Sessions are then
+    /// closed with 1012, spread over the drain time so that their clients do not reconnect all at
+    /// once.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -142,8 +142,8 @@ impl Gateway {
         self.serve_until(bound, shutdown, left).await
     }
 
-    /// The same for one that serves until `left` completes, which begins after `shutdown` has
-    /// and returns how much of the drain time is left.
+    /// Like [`Gateway::serve`], but serves until `left` completes. `left` is polled once `shutdown`
+    /// has completed, and returns the remaining drain time.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -182,7 +182,7 @@ impl Gateway {
         let mailboxes: Vec<Arc<Mailbox>> = self.registry.all();
         let count = mailboxes.len().max(1) as u32;
         let end = tokio::time::Instant::now() + drain;
-        // Half of the time to close them, half to let them answer.
+        // Half of the drain time is for closing sessions, half for their answers.
         let gap = drain / 2 / count;
         let mut due = tokio::time::Instant::now();
         for mailbox in mailboxes {
@@ -212,8 +212,10 @@ impl Gateway {
     }
 }
 
+/// Accepts connections until the listening socket fails.
+///
 /// # Errors
-/// When the listening socket itself fails: until then it goes on.
+/// The failure of the listening socket.
 async fn accept<T>(listener: &Listener, take: impl Fn(TcpStream, Peer)) -> Result<T, ServeError> {
     loop {
         let (stream, peer) = listener.next().await?;
@@ -251,7 +253,7 @@ async fn serve_connection(
         let request = Request::read(&mut stream).await;
         Some((stream, peer, request))
     };
-    // Boxed: what opening needs must not stay with the session for hours.
+    // Boxed so that the session, which may last for hours, does not keep the memory of the opening.
     let limit = gateway.options.request_timeout;
     let opened = tokio::time::timeout(limit, Box::pin(opening)).await;
     let Ok(Some((mut stream, peer, request))) = opened else {
@@ -291,12 +293,12 @@ async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Asker, answer: &An
         send(stream, &answer.encode()).await?;
         stream.shutdown().await
     };
-    // A client that does not wait for its answer is no failure of ours.
+    // A client that does not wait for the response is not an error.
     let _: Result<std::io::Result<()>, _> = tokio::time::timeout(GOODBYE_LIMIT, answering).await;
 }
 
-/// Which socket a session has. Keyed by generation: closing a socket that was replaced
-/// does not silence the one that took over.
+/// The current socket of each session. Entries have a generation, so that closing a replaced socket
+/// does not remove its successor.
 #[derive(Default)]
 struct Registry(Mutex<Sockets>);
 
@@ -308,7 +310,7 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The new socket takes the session over; the old one is closed with 4001.
+    /// Registers a session's new socket and closes the old one with 4001.
     fn enter(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
         let replaced = self.lock().insert(session.into(), (generation, mailbox));
         if let Some((_, old)) = replaced {
@@ -316,7 +318,8 @@ impl Registry {
         }
     }
 
-    /// The session's socket, which is to be closed with 4001: another one is coming.
+    /// Closes the session's current socket with 4001, because a new one is about to replace it, and
+    /// returns it.
     fn retire(&self, session: &str) -> Option<Arc<Mailbox>> {
         let old = self.lock().get(session).map(|(_, old)| Arc::clone(old))?;
         old.close(code::SESSION_REPLACED);

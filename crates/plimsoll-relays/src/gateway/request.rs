@@ -1,4 +1,4 @@
-//! The HTTP/1.1 request that opens a connection, and the answer that is not 101.
+//! The HTTP/1.1 request that opens a connection, and responses other than 101.
 
 use plimsoll_protocols::serving::{Peer, Proxies};
 use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_response};
@@ -10,10 +10,10 @@ use crate::asker::Asker;
 use crate::metrics::CONTENT_TYPE;
 
 const MAX_HEAD: usize = 16 * 1024;
-/// The subprotocol by which a browser hands its token over: `bearer, TOKEN`.
+/// The subprotocol with which a browser sends its token: `bearer, TOKEN`.
 const BEARER_SUBPROTOCOL: &str = "bearer";
 
-/// A request's head.
+/// The head of a request.
 pub(super) struct Request {
     pub(super) method: String,
     pub(super) path: String,
@@ -21,15 +21,15 @@ pub(super) struct Request {
     headers: Vec<(String, Vec<u8>)>,
     is_1_1: bool,
     has_body: bool,
-    /// What came after the head: a client must not send before it is answered.
+    /// The client sent bytes after the head, which it must not before the response.
     early: bool,
 }
 
-/// An answer that ends the connection.
+/// A response that ends the connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// The class of the refusal, for log and metrics; empty: it is none. Never holds what the
+    /// The class of the refusal for log and metrics, empty if it is none. Contains nothing that the
     /// client sent.
     pub(super) reason: &'static str,
     kind: &'static str,
@@ -71,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// Returns [`Answer::refusal`] as an error, for callers that return something else.
+    /// Returns [`Answer::refusal`] as an error, for callers with another success type.
     pub(super) fn refuse<T>(status: u16, reason: &'static str, text: &str) -> Result<T, Answer> {
         Err(Answer::refusal(status, reason, text))
     }
@@ -88,7 +88,7 @@ impl Answer {
     }
 }
 
-/// A WebSocket upgrade that is in order (RFC 6455 §4.2.1).
+/// A valid WebSocket upgrade (RFC 6455 §4.2.1).
 pub(super) struct Upgrade {
     accept: String,
     bearer: bool,
@@ -96,7 +96,7 @@ pub(super) struct Upgrade {
 }
 
 impl Upgrade {
-    /// The answer 101.
+    /// Encodes the 101 response.
     pub(super) fn encode(&self) -> Vec<u8> {
         let extension = self.deflate.as_ref().map(Deflate::answer);
         let mut fields = vec![
@@ -117,7 +117,7 @@ impl Upgrade {
 }
 
 impl Request {
-    /// Reads a head. `Err(None)`: the client went away.
+    /// Reads a request head. `Err(None)` means that the client closed the connection.
     pub(super) async fn read(stream: &mut Stream) -> Result<Request, Option<Answer>> {
         let mut head = Vec::with_capacity(1024);
         let mut piece = [0; 1024];
@@ -159,7 +159,8 @@ impl Request {
         }))
     }
 
-    /// The values of a header that may occur several times, joined lists split.
+    /// Returns the values of a header that may occur several times, with comma-separated lists
+    /// split.
     fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.headers
             .iter()
@@ -173,7 +174,7 @@ impl Request {
         self.headers.iter().filter(|(n, _)| n == name).count()
     }
 
-    /// Who asks, for the log.
+    /// Returns the client's address for the log.
     pub(super) fn asker(&self, peer: Peer, trusted: &Proxies) -> Asker {
         Asker::of(peer, self.list("x-forwarded-for"), trusted)
     }
@@ -183,7 +184,7 @@ impl Request {
             .any(|value| value.eq_ignore_ascii_case(token))
     }
 
-    /// A number in the query.
+    /// Parses a number from the query.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Answer> {
         let value = self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
@@ -199,7 +200,7 @@ impl Request {
         }
     }
 
-    /// The token: `Authorization: Bearer`, or the second subprotocol after `bearer`.
+    /// Returns the token from `Authorization: Bearer` or the subprotocol after `bearer`.
     pub(super) fn token(&self) -> Option<&str> {
         let authorization = self
             .headers
@@ -216,10 +217,10 @@ impl Request {
         offered.next()
     }
 
-    /// `compression`: messages may be compressed, if the client offers it.
+    /// Checks the upgrade; `compression` allows messages to be compressed if the client offers it.
     ///
     /// # Errors
-    /// The refusal of an upgrade that is not in order.
+    /// The response that refuses an invalid upgrade.
     pub(super) fn upgrade(&self, compression: bool) -> Result<Upgrade, Answer> {
         if self.method != "GET" {
             return Answer::refuse(405, "method", "a WebSocket is opened with GET");
@@ -227,11 +228,11 @@ impl Request {
         if !self.is_1_1 || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
             return Answer::refuse(426, "no_upgrade", "this is a WebSocket");
         }
-        // RFC 9112 §3.2; of two names a proxy may have believed the other one.
+        // RFC 9112 §3.2 forbids several; a proxy may have acted on the other one.
         if self.count("host") != 1 {
             return Answer::refuse(400, "host", "exactly one Host is needed");
         }
-        // A proxy may have checked the other one.
+        // With several, a proxy may have checked the other one.
         if self.count("authorization") > 1 {
             return Answer::refuse(400, "authorization", "more than one Authorization");
         }
@@ -239,7 +240,7 @@ impl Request {
         if offered.filter(|name| *name == BEARER_SUBPROTOCOL).count() > 1 {
             return Answer::refuse(400, "bearer", "the subprotocol bearer more than once");
         }
-        // What follows would be a body to one, and frames to another.
+        // A proxy would read the following bytes as a body, we would read them as frames.
         if self.has_body {
             return Answer::refuse(400, "body", "an upgrade has no body");
         }

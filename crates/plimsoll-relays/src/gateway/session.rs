@@ -1,12 +1,12 @@
-//! One session's socket: subscribed, answered, served, closed.
+//! The task of one session's socket: subscribes, answers 101, serves and closes.
 //!
-//! The task sleeps on four things at once: frames from the bus, bytes from the client,
-//! room to write, and the next ping. It holds at most one queue of frames, one page
-//! of the log, and as much of answers to what the client sent: one that sends and does not
-//! read is not read either, and closed when it goes on so.
+//! The task waits for four events at once: frames from the bus, bytes from the client, room to
+//! write, and the next ping. It holds at most one queue of frames, one page of the log, and as many
+//! reply bytes as a queue: a client that sends without reading is no longer read, and is closed if
+//! that persists.
 //!
-//! Long because what the task does for each of the four changes one state: what waits to be written,
-//! and how far the client is.
+//! Long because all four events change the same state: the bytes to be written and the client's
+//! position.
 
 mod log;
 
@@ -35,20 +35,20 @@ use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
 use crate::asker::Asker;
 use crate::bus::{BusError, Listening, Reached, Stamp, Standing, Way};
 
-/// An answer is at most so many times as long as what it answers: seven bytes of a message
-/// that is no JSON bring an error frame.
+/// Most bytes of reply for each byte received: seven bytes of a message that is not JSON cause an
+/// error frame.
 const MAX_ANSWER_RATIO: usize = 16;
 const MIN_READ: usize = 256;
-/// 1006 stands for a connection that was lost without a Close (RFC 6455 §7.4.1).
+/// Stands for a connection lost without a Close (RFC 6455 §7.4.1).
 const ABNORMAL_CLOSURE: u16 = 1006;
 
-/// A session whose client may be answered 101: it is subscribed already.
+/// A session that is subscribed, so that its client may be answered 101.
 pub(super) struct Admitted {
     socket: Socket,
     answer: Vec<u8>,
 }
 
-/// Subscribes, for a request that may open its session's socket.
+/// Checks a request and subscribes to the channel of its session.
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
     request: &Request,
@@ -60,12 +60,12 @@ pub(super) async fn admit(
         resume,
     } = admission::check(gateway, request)?;
     let losses = gateway.bus.losses();
-    // From here on the mailbox gathers what is published.
+    // The mailbox collects published frames from here on.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
     let away = |e: BusError| Answer::refusal(503, "bus", &e.to_string());
     let listening = (gateway.bus).listen(session, Way::Down, Arc::clone(&mailbox) as _);
     let listening = listening.await.map_err(away)?;
-    // The new socket goes on where the old one stops.
+    // The new socket continues where the old one stops.
     if let Some(old) = gateway.registry.retire(session) {
         let _: Result<(), _> = timeout(HAND_OVER_LIMIT, old.stopped()).await;
     }
@@ -115,8 +115,9 @@ pub(super) async fn admit(
     })
 }
 
-/// Where a socket begins whose client does not name what it has: after what the last one of
-/// the session was sent, or at the session's beginning. What the log has lost is not waited for.
+/// Returns the position of a new socket whose client names none: after the last frame sent to the
+/// session's previous socket, or the beginning of the session. Frames that the log has lost are
+/// skipped.
 fn place_of_a_new_socket(standing: &Standing) -> Delivery {
     let (newest, stopped) = (standing.newest, standing.stopped);
     let is_of_log = |at: &Reached| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
@@ -132,7 +133,7 @@ fn place_of_a_new_socket(standing: &Standing) -> Delivery {
 }
 
 impl Admitted {
-    /// Answers and serves until the session ends.
+    /// Sends the 101 response and serves until the session ends.
     pub(super) async fn serve(mut self, mut stream: Stream) {
         if send(&mut stream, &self.answer).await.is_err() {
             return;
@@ -153,35 +154,35 @@ struct Socket {
     reader: Reader,
     deflate: Option<Deflate>,
     delivery: Delivery,
-    /// The same position, as far as the frames were handed to the system.
+    /// The part of `delivery` whose frames were written to the socket.
     written_up_to: Delivery,
-    /// The last such position that the bus knows; `None`: it knows none.
+    /// The last position that was recorded on the bus, if any.
     noted: Option<Reached>,
-    /// The log was lost: what comes first is the beginning.
+    /// The log was lost: the first frame that arrives sets the position.
     joins_late: bool,
-    /// The client did not name its place, and was sent nothing yet.
+    /// The client did not name its position and was sent no frame yet.
     fresh: bool,
-    /// The session has a log. Frames of one that has none are passed on as they come.
+    /// The session has a log. Frames without one are passed on as they come.
     logged: bool,
-    /// The session was known to the bus when the socket was opened.
+    /// The session was open on the bus when the socket was opened.
     open: bool,
-    /// [`crate::bus::Bus::losses`], as far as they are made good.
+    /// The value of [`crate::bus::Bus::losses`] up to which losses were repaired.
     losses: u64,
-    /// Frames were let go that only the log has.
+    /// Frames were dropped that only the log still has.
     missed: bool,
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
-    /// Bytes of these, at most, that answer what the client sent.
+    /// Upper bound of the bytes in `out` that are replies to the client's messages.
     owed: usize,
-    /// The client took nothing more when it was last written to.
+    /// The last write found the socket full.
     blocked: bool,
-    /// Records of what was written wait for the socket.
+    /// TLS records of written data have not reached the socket yet.
     sealed: bool,
     needs_log: bool,
-    /// The time at which the client was last heard of.
+    /// The time of the client's last sign of life.
     heard: Instant,
-    /// The code that the session is to be closed with.
+    /// The close code and reason, once the session is to be closed.
     closing: Option<(u16, &'static str)>,
 }
 
@@ -195,15 +196,16 @@ impl Drop for Socket {
 
 enum Event {
     Mail,
-    /// So much was read into the thread's buffer.
+    /// Result of a read into the thread's buffer.
     Read(io::Result<usize>),
-    /// What waited to be written is.
+    /// The pending output was written.
     Flushed(io::Result<()>),
     Timer,
 }
 
 impl Socket {
-    /// The client has been here before: go on where it was, or notify it that this is not possible.
+    /// Continues at the position that a returning client names, or notifies it that this is
+    /// impossible.
     fn resume(&mut self, resume: Resume, newest: Stamp) {
         let same_log = match (resume.epoch, newest.epoch) {
             (Some(theirs), Some(ours)) => theirs == ours,
@@ -216,7 +218,7 @@ impl Socket {
             self.needs_log = newest.seq.is_some_and(|newest| newest > resume.after);
             self.notify_resumed(true, resume.after);
         } else {
-            // What there is of the new log comes from its beginning.
+            // The new log is sent from its beginning.
             self.delivery.begin_epoch(newest.epoch);
             if !self.logged {
                 self.delivery.last = Some(resume.after);
@@ -239,10 +241,10 @@ impl Socket {
         put_frame(&mut self.out, Opcode::Text, frame.to_string().as_bytes());
     }
 
-    /// Serves until the end; the code it ended with.
+    /// Serves until the session ends; returns the close code.
     async fn run(&mut self, stream: &mut Stream) -> u16 {
-        // Frames that came between the subscription and the look at the log are among
-        // the mail and in the log: they are new to this client all the same.
+        // Frames published between the subscription and the status query are both in the mailbox
+        // and in the log, but the client has not got them.
         let early = self.mailbox.take();
         if let Some(first) = early.frames.front().and_then(|f| Stamp::of(f).seq)
             && let Some(last) = self.delivery.last
@@ -266,7 +268,7 @@ impl Socket {
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
-                // The loss may have been noticed only now.
+                // Reading the log may have revealed the loss.
                 self.restore_if_lost().await;
                 if !self.out.is_empty() || self.closing.is_some() {
                     continue;
@@ -277,7 +279,7 @@ impl Socket {
                 Event::Read(got) => match self.receive(got).await {
                     Ok(()) => {}
                     Err(Ended::ByClient(code)) => {
-                        // What is left goes out, but is not taken any more.
+                        // The remaining output is still written, but does not count as delivered.
                         let before = self.written_up_to;
                         return self.goodbye(stream, code, "", Some(before)).await;
                     }
@@ -287,7 +289,8 @@ impl Socket {
                 Event::Flushed(Err(_)) => return self.lost().await,
                 Event::Timer => {
                     self.tick(timer.as_mut());
-                    // Should this gateway be killed, little is sent twice.
+                    // Recorded regularly, so that few frames are sent twice if this gateway is
+                    // killed.
                     self.note_stopped().await;
                 }
             }
@@ -299,13 +302,13 @@ impl Socket {
         ABNORMAL_CLOSURE
     }
 
-    /// No frame is sent from here on: the next socket goes on from there.
+    /// Stops delivery and records the position from which the next socket continues.
     async fn stop(&mut self) {
         self.note_stopped().await;
         self.mailbox.has_stopped();
     }
 
-    /// Lets the bus know how far this socket has come.
+    /// Records on the bus how far this socket has delivered.
     async fn note_stopped(&mut self) {
         let Some(last) = self.written_up_to.last.filter(|last| *last > 0) else {
             return;
@@ -316,7 +319,7 @@ impl Socket {
             return;
         }
         let note = self.gateway.bus.note_stopped(&self.session, at);
-        // Where the bus is away, it learns of this the next time.
+        // If the bus is down, the position is recorded at the next tick.
         if matches!(timeout(GOODBYE_LIMIT, note).await, Ok(Ok(()))) {
             self.noted = Some(at);
         }
@@ -324,7 +327,7 @@ impl Socket {
 
     async fn event(&mut self, stream: &mut Stream, mut timer: Pin<&mut Sleep>) -> Event {
         let blocked = !self.out.is_empty() || self.sealed;
-        // What can't be written stays where it is.
+        // While output is pending, frames stay in the mailbox.
         let wanted = if blocked {
             Wanted::Close
         } else {
@@ -349,12 +352,13 @@ impl Socket {
         .await
     }
 
-    /// The client is not read until it has read.
+    /// Returns whether the client has so many unread replies that it is not read from.
     fn owes_too_much(&self) -> bool {
         self.owed > self.gateway.options.max_queue
     }
 
-    /// Writes as much as the socket takes without waiting; ready when that is all.
+    /// Writes as much as the socket takes without waiting; returns ready when everything is
+    /// written.
     fn poll_flush(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
         while self.written < self.out.len() {
             match Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])? {
@@ -362,13 +366,13 @@ impl Socket {
                 Poll::Ready(n) => {
                     self.written += n;
                     if std::mem::take(&mut self.blocked) {
-                        // It reads, so it lives.
+                        // The client reads, so it is alive.
                         self.heard = Instant::now();
                     }
                 }
                 Poll::Pending => {
                     self.blocked = true;
-                    // What has gone is not kept, however long some is left.
+                    // Frees the written part of the buffer even if output remains.
                     if self.written > self.out.len() / 2 {
                         self.out.drain(..self.written);
                         self.written = 0;
@@ -379,7 +383,7 @@ impl Socket {
             }
         }
         self.written_up_to = self.delivery;
-        // An idle session keeps no buffer.
+        // Frees the buffer, so that idle sessions hold none.
         self.out = Vec::new();
         self.written = 0;
         self.owed = 0;
@@ -391,7 +395,7 @@ impl Socket {
     fn take_mail(&mut self) {
         let mail = self.mailbox.take();
         if let Some(code) = mail.close {
-            // Frames that came before it go before it, unless another socket has them.
+            // Earlier frames are sent first, unless another socket sends them.
             if code != code::SESSION_REPLACED {
                 self.deliver(mail.frames);
             }
@@ -408,7 +412,7 @@ impl Socket {
             self.gateway.metrics.slow.inc();
             let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
-                // Frames without numbers are in no log: what was let go is gone.
+                // Frames without numbers are in no log, so the dropped ones are lost.
                 self.closing = Some((code::TRY_AGAIN, "read too slowly"));
                 return;
             }
@@ -419,7 +423,7 @@ impl Socket {
 
     fn deliver(&mut self, frames: impl IntoIterator<Item = Bytes>) {
         for frame in frames {
-            // What the log will bring must not come before it.
+            // Frames that will come from the log must not be preceded by later ones.
             if self.needs_log {
                 return;
             }
@@ -458,7 +462,7 @@ impl Socket {
         metrics.frame_bytes.inc_by(frame.len() as u64);
     }
 
-    /// Takes what was just read.
+    /// Handles the bytes that were just read.
     async fn receive(&mut self, got: io::Result<usize>) -> Result<(), Ended> {
         let got = match got {
             Ok(0) | Err(_) => return Err(Ended::Lost),
@@ -544,8 +548,8 @@ impl Socket {
         timer.reset(now + options.ping_interval);
     }
 
-    /// The closing handshake, within a bound (RFC 6455 §7.1).
-    /// `taken`: how far the client takes frames, where that is not to the last of them.
+    /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken` is the delivered
+    /// position, if it is not that of the last frame.
     async fn goodbye(
         &mut self,
         stream: &mut Stream,
@@ -553,17 +557,17 @@ impl Socket {
         reason: &str,
         taken: Option<Delivery>,
     ) -> u16 {
-        // The channel's frames have no reader from here on.
+        // Frames that arrive from here on are not delivered.
         let rest = self.out.split_off(self.written);
         let wrote = timeout(GOODBYE_LIMIT, send(stream, &rest)).await;
         let wrote = matches!(wrote, Ok(Ok(())));
         if wrote {
             self.written_up_to = taken.unwrap_or(self.delivery);
         }
-        // Before the client knows: it may be back at once.
+        // Recorded before the client learns of the close, because it may reconnect at once.
         self.stop().await;
         if !wrote {
-            // A Close would stand inside the frame that is not written whole.
+            // A frame was only partly written, so a Close would land inside it.
             return close_code;
         }
         let mut close = Vec::new();
@@ -578,7 +582,7 @@ impl Socket {
 }
 
 enum Ended {
-    /// The client sent Close with this code, which is still to be answered.
+    /// The client sent Close with this code, which must be answered.
     ByClient(u16),
     Lost,
 }

@@ -1,5 +1,4 @@
-//! A client's connection: TCP, or TLS over it, without a task or a buffer of its own while nothing is under
-//! way.
+//! A client's connection: TCP, or TLS over it, without a task or buffer of its own while idle.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,25 +19,25 @@ use super::GOODBYE_LIMIT;
 pub(super) const READ_AT_ONCE: usize = 16 * 1024;
 
 thread_local! {
-    /// One read buffer for all sessions of a thread: nothing is kept in it from one turn of a task to
-    /// the next.
+    /// A read buffer shared by all sessions of a thread; its contents are consumed before the task
+    /// yields.
     pub(super) static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AT_ONCE]);
 }
 
-/// Plaintext that TLS takes before the socket does: a record's worth. Bytes.
+/// Bytes of plaintext that TLS buffers while the socket is full: one record.
 const TLS_BUFFER_LIMIT: usize = 16 * 1024;
 
 pub(super) type Stream = Box<dyn Link>;
 
-/// Makes the handshake, where there is one.
+/// Performs the TLS handshake, if TLS is configured.
 ///
 /// # Errors
-/// When it fails, or the client goes away.
+/// The handshake fails, or the client closes the connection.
 pub(super) async fn secure(
     tcp: TcpStream,
     config: Option<&Arc<ServerConfig>>,
 ) -> io::Result<Stream> {
-    // A socket that can't be set so is about to fail anyway.
+    // A socket on which this fails is about to fail anyway.
     let _ = tcp.set_nodelay(true);
     let Some(config) = config else {
         return Ok(Box::new(tcp));
@@ -48,7 +47,8 @@ pub(super) async fn secure(
     Ok(Box::new(stream))
 }
 
-/// Reads at most so many bytes into the thread's buffer, where they are until the task sleeps.
+/// Reads at most `most` bytes into the thread's buffer, where they stay valid until the task
+/// yields.
 pub(super) fn poll_read(
     stream: &mut Stream,
     cx: &mut Context<'_>,
@@ -61,14 +61,14 @@ pub(super) fn poll_read(
     })
 }
 
-/// Writes all, down to the socket.
+/// Writes all bytes and flushes them to the socket.
 pub(super) async fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
 
-/// Sends what is last, ends our side, and reads to the end: closing with bytes unread would reset
-/// the connection, and the client might lose our Close.
+/// Sends `last`, shuts down the write side and reads until the peer closes: closing a socket with
+/// unread bytes would reset the connection and might lose our Close.
 pub(super) async fn farewell(stream: &mut Stream, last: &[u8]) {
     let farewell = async {
         send(stream, last).await?;

@@ -1,7 +1,7 @@
-//! The API's connections: HTTP/1.1 and HTTP/2 whose requests arrive in time, or are not waited for.
+//! Connections of the API: HTTP/1.1 and HTTP/2, with a time limit for requests to arrive.
 //!
-//! A service that is leaving answers what it is asked with `Connection: close`, over HTTP/2 with GOAWAY
-//! beside it, so that a client or balancer keeps no connection to it by the time that it is gone.
+//! A service that is stopping adds `Connection: close` to its responses, and sends GOAWAY over
+//! HTTP/2, so that clients and balancers hold no connection to it when it exits.
 
 use std::io;
 use std::pin::pin;
@@ -24,15 +24,15 @@ use tokio::time::{Instant, sleep};
 use super::{Llm, Reason, metrics};
 use crate::asker::Asker;
 
-/// Time from the end of one request to the end of the next one's head; over HTTP/2 from the last frame to
-/// a ping. Longer than balancers keep connections that they don't use.
+/// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last
+/// frame to a ping. Longer than balancers keep idle connections.
 const IDLE_LIMIT: Duration = Duration::from_secs(120);
-/// A connection that was just made when the service closed may still bring its request.
+/// How long a connection that was accepted just before shutdown may take to send its request.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
-/// The longest head of a request. Bytes.
+/// Largest head of a request in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
-/// How a connection is served.
+/// Everything needed to serve a connection.
 #[derive(Clone)]
 pub(super) struct Connection {
     http: Builder<TokioExecutor>,
@@ -52,7 +52,7 @@ impl Connection {
             .timer(TokioTimer::new())
             .keep_alive_interval(IDLE_LIMIT)
             .max_header_list_size(MAX_HEAD as u32)
-            // A flood of cancelled answers is load here, not an attack.
+            // Many cancelled requests are a legitimate load here, not an attack.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
         Connection {
@@ -122,7 +122,8 @@ impl Serve for Connection {
                 () = leaving.notified() => serving.as_mut().graceful_shutdown(),
                 _ = stopped.changed(), if !stopping => {
                     stopping = true;
-                    // Before its first request the library would drop it; the answer to that ends it.
+                    // The library would drop a connection without a request; the response to its
+                    // first request closes it.
                     if asked.load(Ordering::Relaxed) {
                         serving.as_mut().graceful_shutdown();
                     }

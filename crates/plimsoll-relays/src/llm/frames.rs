@@ -1,4 +1,4 @@
-//! The frames that go down to the client, as JSON.
+//! The JSON frames that are sent to the client.
 
 use std::io::Write;
 
@@ -7,12 +7,13 @@ use jiff::Timestamp;
 
 use crate::bus::Reached;
 
-/// The answer's tokens, each already a JSON string.
+/// The answer's tokens, each encoded as a JSON string.
 #[derive(Debug)]
 pub(super) struct Text(Vec<String>);
 
 impl Text {
-    /// A token a word, with the blank that follows it; `tokens`: the words repeated or cut.
+    /// Splits the text into one token per word, with the following blank; `tokens` repeats or cuts
+    /// the words.
     pub(super) fn new(text: &str, tokens: Option<usize>) -> Text {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         if words.is_empty() {
@@ -30,7 +31,7 @@ impl Text {
         self.0.len()
     }
 
-    /// Token `index` of an answer that is cut to `tokens`.
+    /// Returns token `index` of an answer that is cut to `tokens`.
     pub(super) fn token(&self, index: usize, tokens: usize) -> String {
         let encoded = &self.0[index % self.0.len()];
         let token: String = serde_json::from_str(encoded).unwrap_or_default();
@@ -42,7 +43,7 @@ impl Text {
     }
 }
 
-/// How a run ended, as its `done` frame has it.
+/// How a run ended, as its `done` frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Finish {
     Stop,
@@ -60,15 +61,15 @@ impl Finish {
     }
 }
 
-/// A run's frames.
+/// Frames of the run that begins at this position.
 impl Reached {
-    /// The run's token number `index`, counted from 0.
+    /// Returns the frame of the run's token number `index`, counted from 0.
     pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
         let seq = self.run() + index as u64;
         // A run that another instance began may be longer than this instance's answer.
         let content = &text.0[index % text.len()];
         let mut frame = Vec::with_capacity(112 + content.len());
-        // Writing to memory does not fail.
+        // Writing to memory cannot fail.
         let _ = write!(
             frame,
             r#"{{"type":"token","content":{content},"seq":{seq},"run":{},"epoch":{},"ts":{:.6}}}"#,
@@ -79,7 +80,7 @@ impl Reached {
         Bytes::from(frame)
     }
 
-    /// The end of a run of so many tokens.
+    /// Returns the frame that ends a run of `tokens` tokens.
     pub(super) fn done(&self, tokens: usize, finish: Finish) -> Bytes {
         let seq = self.run() + tokens as u64;
         Bytes::from(format!(
@@ -92,7 +93,7 @@ impl Reached {
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 fn now() -> f64 {
     Timestamp::now().as_duration().as_secs_f64()
 }

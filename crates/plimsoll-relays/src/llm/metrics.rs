@@ -1,4 +1,4 @@
-//! What the service counts, and how `/metrics` shows it.
+//! The service's metrics, shown at `/metrics`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::metrics::{
 };
 
 counters! {
-    /// What became of sessions and runs, since the start. Clones share what they count.
+    /// Counters of sessions and runs since the start. Clones share their counts.
     pub struct LlmStats {
         sessions: "sessions", "Sessions made";
         runs: "runs", "Runs begun";
@@ -24,7 +24,7 @@ counters! {
     }
 }
 
-/// A request's path, without what differs from session to session.
+/// Returns a request's path without session ids, for use as a label.
 pub(super) fn kind(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("create") => "create",
@@ -47,7 +47,7 @@ impl LlmStats {
             .observe(took);
     }
 
-    /// What `/metrics` shows. `running`: runs that go on.
+    /// Returns the registry for `/metrics`. `running` is the number of runs in progress.
     pub(super) fn registry(&self, running: &watch::Sender<usize>, bus: &Bus) -> Registry {
         let mut registry = registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());

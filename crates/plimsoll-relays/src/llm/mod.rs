@@ -1,11 +1,10 @@
-//! `serve llm`: a service that answers like a language model behind an agent platform.
-//! Its HTTP API makes sessions and runs; a run's tokens go to the bus at a set pace. Beside them it
-//! has OpenAI's routes, whose answers stream over the same connection and need no bus.
+//! `serve llm`: a service that simulates a language model behind an agent platform. Its HTTP API
+//! creates sessions and runs; a run's tokens are posted to the bus at a fixed pace. It also serves
+//! OpenAI's routes, whose answers stream over the same connection and need no bus.
 //!
-//! Invariant: a frame's number is one more than the one before it in its session, over
-//! all runs and all instances, and the last frame of a run is its `done`. Instances
-//! share nothing but the bus, so any of them takes any request, and one that stops before its
-//! runs have ended hands them to the others.
+//! Invariant: frame numbers of a session are consecutive over all runs and instances, and the last
+//! frame of a run is its `done`. Instances share only the bus, so any of them can serve any
+//! request, and an instance that stops hands its unfinished runs to the others.
 
 mod connection;
 mod frames;
@@ -37,37 +36,37 @@ use connection::Connection;
 use frames::Text;
 pub use metrics::LlmStats;
 
-/// The longest body of a request. Bytes.
+/// Largest body of a request in bytes.
 const MAX_BODY: usize = 2 << 20;
-/// Time that a hand-over to others may take after the drain time.
+/// How long handing runs over may take after the drain time.
 const HAND_OVER_LIMIT: Duration = Duration::from_secs(3);
 
-/// The answer unless another is asked for: 18 tokens.
+/// The default answer, 18 tokens.
 pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
                                  much it carries before it sinks.";
 
-/// How the model answers.
+/// Options of the simulated model.
 #[derive(Clone, Debug)]
 pub struct LlmOptions {
-    /// Time from one token to the next, and before the first.
+    /// Time between two tokens, and before the first.
     pub token_delay: Duration,
-    /// Each delay varies evenly by at most this much, either way.
+    /// Largest deviation of each delay in either direction, uniformly distributed.
     pub jitter: Duration,
-    /// What is answered, a token a word.
+    /// The text of the answer; each word is a token.
     pub text: String,
-    /// How many tokens, the text repeated or cut; `None`: as many as the text has words.
+    /// Number of tokens, for which the text is repeated or cut; `None`: the words of the text.
     pub tokens: Option<usize>,
-    /// Answers over OpenAI's routes that go on at once, the others wait; `None`: any number.
+    /// Concurrent answers over OpenAI's routes; further ones wait. `None`: unlimited.
     pub slots: Option<usize>,
-    /// Runs of sessions have somebody to send their tokens to.
+    /// Sessions are enabled, because there are gateways that receive their tokens.
     pub has_sessions: bool,
     /// Time from accept to the end of the first request's head, and from any head to the end of its
     /// body.
     pub request_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
     pub trusted_proxies: Proxies,
-    /// Time that the service serves on after the signal to stop, while `/ready` and `/health`
-    /// answer 503: balancers have to notice before clients do.
+    /// How long the service keeps serving after the signal to stop while `/ready` and `/health`
+    /// answer 503, so that balancers notice before clients do.
     pub lame_duck: Duration,
 }
 
@@ -87,7 +86,7 @@ impl Default for LlmOptions {
     }
 }
 
-/// The service, ready to be served.
+/// A service that is ready to serve.
 pub struct Llm {
     bus: Bus,
     keys: Keys,
@@ -97,16 +96,16 @@ pub struct Llm {
     metrics: LlmStats,
     shown: Registry,
     refusals: Refusals,
-    /// Runs that have begun; stopping waits for them.
+    /// Number of runs in progress; shutdown waits for them.
     running: watch::Sender<usize>,
-    /// True once runs are to end at once.
+    /// Becomes true when runs must end at once.
     halt: watch::Sender<bool>,
-    /// It is about to stop: health checks fail, and clients are still served.
+    /// The service is about to stop: health checks fail, but clients are still served.
     leaving: AtomicBool,
 }
 
 impl Llm {
-    /// `keys`: of the tokens that open sessions.
+    /// Creates a service; `keys` sign the tokens that open sessions.
     pub fn new(bus: Bus, keys: Keys, options: LlmOptions) -> Llm {
         let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
         Llm {
@@ -128,9 +127,9 @@ impl Llm {
         self.leaving.load(Ordering::Acquire)
     }
 
-    /// Serves HTTP/1.1 and HTTP/2 until `shutdown` completes, and for the lame duck's time after it. Runs
-    /// that go on may then end within the drain time. Those that have not are handed to another
-    /// instance, or end with `"finish":"error"` where there is none.
+    /// Serves HTTP/1.1 and HTTP/2 until `shutdown` completes and for the lame-duck time after it.
+    /// Runs in progress may then finish within the drain time. Unfinished ones are handed to
+    /// another instance, or end with `"finish":"error"` if there is none.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -162,13 +161,13 @@ impl Llm {
         let leaving = async {
             shutdown.await;
             llm.leaving.store(true, Ordering::Release);
-            // Others' runs would not end here.
+            // Stops taking over other instances' runs, which could not finish here.
             drop(adopting);
             tokio::time::sleep(llm.options.lame_duck).await;
             end = Instant::now() + drain;
         };
         let connection = Connection::new(&llm, router);
-        // What was asked is answered before the runs are counted: none is begun after that.
+        // Accepted requests are answered before runs are counted, so no run begins after that.
         let serving = accept(
             bound.speaking_one_of(&[b"h2", b"http/1.1"]),
             connection,
@@ -200,7 +199,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
     match llm.keys.sign(&session) {
         Ok(token) => {
             llm.metrics.sessions.inc();
-            // Clients look for it under either name.
+            // Clients look for the token under either name.
             Json(json!({ "session_id": session, "auth_token": token, "token": token }))
                 .into_response()
         }
@@ -220,7 +219,7 @@ async fn no_sessions() -> Response {
     problem(StatusCode::NOT_FOUND, "path", text)
 }
 
-/// The body of a request, if it comes in time and is not too long.
+/// Reads the body of a request, within the limits of time and size.
 async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
     match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => Ok(body),
@@ -240,10 +239,10 @@ async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
     }
 }
 
-/// What a run is asked for with.
+/// The parameters of a request for a run.
 #[derive(serde::Deserialize)]
 struct Asked {
-    /// The answer is the same text whatever is asked.
+    /// Ignored: the answer is always the same text.
     #[serde(rename = "query")]
     _query: String,
 }
@@ -311,7 +310,7 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
     Json(json!({ "status": "healthy", "runs": running })).into_response()
 }
 
-/// Why a request is not answered as it wishes: its class, for the log. Never holds what the client sent.
+/// The class of a refusal, for the log. Contains nothing that the client sent.
 #[derive(Clone, Copy)]
 struct Reason(&'static str);
 
@@ -336,7 +335,8 @@ fn unavailable(e: &BusError) -> Response {
         .into_response()
 }
 
-/// What may be part of a channel's name: nothing that a client could aim elsewhere with.
+/// Returns whether the text is safe as part of a channel's name, so that a client cannot reach
+/// another channel.
 pub(crate) fn is_session_id(text: &str) -> bool {
     (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }

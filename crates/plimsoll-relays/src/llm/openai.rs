@@ -1,8 +1,8 @@
-//! OpenAI's API: models, chat completions and completions, whole or as a stream of server-sent
-//! events. The same answer at the same pace as the runs of sessions, over HTTP alone.
+//! OpenAI's API: models, chat completions and completions, as one response or as a stream of
+//! server-sent events. The answer and its pace are those of session runs, over HTTP alone.
 //!
-//! A word is a token, of the prompt too. Whatever model is asked for answers. Answers are begun as
-//! soon as they are asked for; with slots, one that finds all taken waits for its first token.
+//! A word counts as a token, in the prompt too. Any model name is accepted. An answer begins at
+//! once; with limited slots, one that finds them all taken waits before its first token.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -26,14 +26,14 @@ use tokio::time::{Instant, sleep_until};
 use super::run::{Running, jittered};
 use super::{Llm, Reason, whole_body};
 
-/// What the list of models has.
+/// The model name in the list of models.
 const MODEL_ID: &str = "plimsoll";
-/// The longest answer that may be asked for. Tokens.
+/// Most tokens that a request may ask for.
 const MAX_TOKENS: u64 = 1_000_000;
-/// Events that may wait for a client that reads slowly.
+/// Most events that are queued for a slow client.
 const MAX_WAITING: usize = 64;
 
-/// What is asked for; other keys are understood by models, and ignored.
+/// The parameters of a request; other keys are ignored.
 #[derive(Deserialize)]
 struct Asked {
     model: String,
@@ -61,7 +61,7 @@ enum Api {
     Completions,
 }
 
-/// One answer, as it is written.
+/// Metadata of one response.
 struct Answer {
     api: Api,
     id: String,
@@ -70,7 +70,7 @@ struct Answer {
     prompt_tokens: usize,
     tokens: usize,
     finish: &'static str,
-    /// Every event has `usage`, and one more has the counts.
+    /// Every event has `usage`, and a final one has the counts.
     with_usage: bool,
 }
 
@@ -156,7 +156,7 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
 /// Sends the events of an answer.
 ///
 /// # Errors
-/// When nobody reads them any more.
+/// The client stopped reading.
 async fn stream(
     llm: &Arc<Llm>,
     answer: &Answer,
@@ -165,7 +165,7 @@ async fn stream(
     let mut pace = Pace::of(llm, answer.tokens);
     let mut first = true;
     while let Some(token) = pace.next().await {
-        // The role comes with the first token, so that it is not taken for one.
+        // The role is sent with the first token, so that clients do not mistake it for one.
         if std::mem::take(&mut first) && answer.api == Api::Chat {
             let role = json!({ "role": "assistant", "content": "" });
             sender.send(data(&answer.chunk(role, None))).await?;
@@ -188,11 +188,11 @@ async fn stream(
     sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await
 }
 
-/// The tokens of one answer, each when it is due.
+/// Yields the tokens of one answer, each when it is due.
 struct Pace {
     running: Running,
     halt: watch::Receiver<bool>,
-    /// The slot that it holds from before the first token on, where they are limited.
+    /// The slot held from before the first token, if slots are limited.
     slot: Option<OwnedSemaphorePermit>,
     begun: Option<Instant>,
     next: usize,
@@ -215,7 +215,7 @@ impl Pace {
         self.next == self.tokens
     }
 
-    /// `None`: there are no more, or the service ends.
+    /// Waits for the next token; returns `None` when there are no more or the service stops.
     async fn next(&mut self) -> Option<String> {
         if self.is_over() {
             return None;
@@ -261,7 +261,7 @@ impl Answer {
         }
     }
 
-    /// What a token is in an event.
+    /// Returns the part of an event that holds a token.
     fn piece(&self, token: &str) -> Value {
         match self.api {
             Api::Chat => json!({ "content": token }),
@@ -295,7 +295,7 @@ impl Answer {
         })
     }
 
-    /// The answer to who wants no stream.
+    /// Returns the response for a request without streaming.
     fn whole(&self, text: &str) -> Value {
         let (object, key, said) = match self.api {
             Api::Chat => {
@@ -310,7 +310,7 @@ impl Answer {
     }
 }
 
-/// The one choice, which says `said` at `key`.
+/// Returns a list with one choice that has `said` at `key`.
 fn choices(finish: Option<&str>, key: &str, said: Value) -> Value {
     let mut choice = json!({ "index": 0, "logprobs": null, "finish_reason": finish });
     choice[key] = said;
@@ -321,13 +321,13 @@ fn data(event: &Value) -> Bytes {
     Bytes::from(format!("data: {event}\n\n"))
 }
 
-/// Words in a content or prompt: a text, or parts of one, at any depth.
+/// Counts the words of a content or prompt: a text, or nested lists of parts.
 fn words(value: &Value) -> usize {
     match value {
         Value::String(text) => text.split_whitespace().count(),
         Value::Array(parts) => parts.iter().map(words).sum(),
         Value::Object(part) => part.get("text").map_or(0, words),
-        // A prompt may be tokens already.
+        // A prompt may be a list of token numbers.
         Value::Number(_) => 1,
         Value::Null | Value::Bool(_) => 0,
     }
@@ -342,7 +342,7 @@ fn refused(message: &str) -> Response {
     (StatusCode::BAD_REQUEST, Reason::of("body"), problem).into_response()
 }
 
-/// The body of a stream: events as they are sent.
+/// The body of a streamed response.
 struct Events(mpsc::Receiver<Bytes>);
 
 impl Streamed for Events {

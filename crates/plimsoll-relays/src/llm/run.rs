@@ -1,8 +1,8 @@
-//! One run: its tokens at their pace, its `done`, and both for certain.
+//! One run: posts its tokens at their pace and its `done`, both reliably.
 //!
-//! The frames of a run are kept until its end has reached the bus. When the bus may have
-//! lost some, all are posted again; who reads drops what it has. A run that its instance can't
-//! bring to its end is offered to the others, one of which goes on after the log's last frame.
+//! The frames of a run are kept until its end has reached the bus. When the bus may have lost some,
+//! all are posted again, and readers drop duplicates. A run that its instance cannot finish is
+//! offered to the others; the one that takes it continues after the log's last frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::bus::{
     Sink, Stamp, Way,
 };
 
-/// How long the end of a run is tried to be brought to a bus that is away.
+/// How long delivery of a run's end is retried while the bus is down.
 const END_LIMIT: Duration = Duration::from_secs(60);
-/// Offers that wait to be looked at; who offers more is not answered, and keeps them.
+/// Most offers in the queue; further ones are ignored, and their instances keep the runs.
 const MAX_OFFERS: usize = 100_000;
 
-/// Begins a run and lets it go on by itself.
+/// Begins a run, which then continues in a task of its own.
 pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Reached, BeginError> {
     let cancel = Cancelling::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;
@@ -35,8 +35,8 @@ pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Reached, Be
     Ok(begun)
 }
 
-/// Takes over runs that other instances offer, until dropped. `None`: there are no others, or the
-/// bus is away.
+/// Takes over runs that other instances offer, until the result is dropped. Returns `None` if there
+/// are no other instances or the bus is down.
 pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
     let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
     let shared = llm.bus.shared()?;
@@ -65,7 +65,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
     Some(listening)
 }
 
-/// Carries on a run that another instance has offered, unless a third one does.
+/// Continues a run that another instance has offered, unless a third one takes it.
 async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
     let cancel = Cancelling::listen(&llm.bus, &offer.session).await?;
@@ -84,7 +84,8 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     Ok(())
 }
 
-/// What the log has of a run. The run is ours by now, so that no other instance adds to it.
+/// Returns the frames of a run that are in the log. This instance owns the run by now, so no other
+/// one adds to it.
 async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
     let give_up = Instant::now() + END_LIMIT;
     let mut frames = Vec::new();
@@ -112,7 +113,7 @@ async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
     }
 }
 
-/// Offers of other instances, as they come.
+/// Receives the offers of other instances.
 struct Offers(mpsc::Sender<Offer>);
 
 impl Sink for Offers {
@@ -125,7 +126,7 @@ impl Sink for Offers {
     fn resync(&self) {}
 }
 
-/// Counts the run as going on until dropped.
+/// Counts the run as in progress until dropped.
 pub(super) struct Running(Arc<Llm>);
 
 impl Running {
@@ -154,7 +155,7 @@ async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel:
     let first = posted.frames.len();
     let mut sent = first;
     while sent < tokens {
-        // From the run's begin, so that lateness does not add up.
+        // Computed from the beginning of the run, so that delays do not accumulate.
         let due = begun + llm.options.token_delay * ((sent - first) as u32 + 1);
         let due = jittered(due, llm.options.jitter);
         tokio::select! {
@@ -167,7 +168,7 @@ async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel:
             break;
         }
         posted.add(run.token(&llm.text, sent), false);
-        // Where that fails it is tried with the next one.
+        // If this fails it is retried with the next token.
         posted.restore_if_lost().await;
         sent += 1;
         if renewed.elapsed() >= RENEW_EVERY {
@@ -193,18 +194,18 @@ async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel:
     }
 }
 
-/// Evenly spread over ± `jitter`.
+/// Shifts a time by a uniform random amount of at most `jitter` in either direction.
 pub(super) fn jittered(due: Instant, jitter: Duration) -> Instant {
     due.checked_sub(jitter).unwrap_or(due) + jitter.mul_f64(2.0 * fastrand::f64())
 }
 
-/// The frames of a run, as far as they are posted.
+/// The frames of a run that were posted so far.
 struct Posted {
     bus: Bus,
     session: String,
     frames: Vec<Bytes>,
     begun: Reached,
-    /// The last frame is the run's last.
+    /// The run's last frame was posted.
     ended: bool,
     generation: u64,
     losses: u64,
@@ -223,9 +224,9 @@ impl Posted {
         }
     }
 
-    /// Whether another instance carries the run on.
+    /// Offers the run to other instances; returns whether one has taken it.
     async fn hand_over(&mut self, tokens: usize) -> bool {
-        // Only what the log has can be carried on.
+        // Only what is in the log can be continued.
         let logged = self.frames.is_empty() || self.bus.confirm(&self.session).await.is_ok();
         if !logged || self.repost_if_lost() {
             return false;
@@ -255,7 +256,7 @@ impl Posted {
         self.bus.post(&self.session, &self.frames[index], part);
     }
 
-    /// Posts everything again when some of it may be lost.
+    /// Posts all frames again if some may be lost.
     fn repost_if_lost(&mut self) -> bool {
         let generation = self.bus.generation();
         if generation == self.generation {
@@ -268,7 +269,8 @@ impl Posted {
         true
     }
 
-    /// Restores the session on a bus that has lost its data; whether the bus knows it.
+    /// Restores the session if the bus has lost its data; returns whether the bus knows the
+    /// session.
     async fn restore_if_lost(&mut self) -> bool {
         let losses = self.bus.losses();
         if losses == self.losses {
@@ -283,14 +285,14 @@ impl Posted {
         is_restored
     }
 
-    /// Whether the whole run has reached the bus.
+    /// Waits until the whole run has reached the bus; returns whether it has.
     async fn finish(&mut self) -> bool {
         let give_up = Instant::now() + END_LIMIT;
         let mut pause = Duration::from_millis(20);
         loop {
             let before = self.generation;
             let confirmed = self.bus.confirm(&self.session).await;
-            // The bus may have been lost and found while the answer was on its way.
+            // The bus may have lost its data and come back while the confirmation was in flight.
             if confirmed.is_ok() && self.restore_if_lost().await && self.bus.generation() == before
             {
                 return true;
@@ -305,7 +307,7 @@ impl Posted {
     }
 }
 
-/// A subscription to what the client of a run sends.
+/// A subscription to the messages of a run's client.
 struct Cancelling {
     /// Becomes true when the client cancels the run.
     asked: watch::Receiver<bool>,

@@ -1,8 +1,9 @@
-//! A line for every call that ended, or every connection of a TCP route: off by default.
+//! Writes a JSON line for every call that ended, or for every connection of a TCP route. Off by
+//! default.
 //!
-//! Lines are JSON, written by a thread of their own, since a file can keep its writer
-//! waiting and the data must not. What that thread can't keep up with is left out and
-//! counted: the log never holds a call up.
+//! Lines are written by a separate thread, because a file can block its writer and the data path
+//! must not. Lines that this thread cannot keep up with are dropped and counted: the log never
+//! delays a call.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -18,13 +19,13 @@ use serde::Serialize;
 use super::config::Config;
 use super::{SidecarError, start_thread};
 
-/// Lines that wait to be written, at most.
+/// Most lines in the queue.
 const MAX_WAITING: usize = 16_384;
 
-/// How long a line may stay in a buffer.
+/// How long a line may stay in the write buffer.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
-/// One line. What is not known, or means nothing for the protocol, is left out.
+/// One line. Fields that are unknown or have no meaning for the protocol are omitted.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Line {
     pub(super) time: Timestamp,
@@ -33,13 +34,13 @@ pub(super) struct Line {
     pub(super) client: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) upstream: Option<String>,
-    /// gRPC: the path. Bolt: the id that the client gave it.
+    /// gRPC: the path. Bolt: the id that the client chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) call: Option<String>,
-    /// How it ended, in the protocol's words.
+    /// The outcome, as a status of the protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) status: Option<String>,
-    /// The sidecar answered, not the service.
+    /// The response came from the sidecar, not from the service.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(super) by_sidecar: bool,
     pub(super) took_us: u64,
@@ -47,19 +48,19 @@ pub(super) struct Line {
     pub(super) bytes_down: u64,
 }
 
-/// The channel that workers send their lines into.
+/// The workers' end of the log's queue.
 #[derive(Clone, Debug)]
 pub(super) struct AccessLog(SyncSender<Line>);
 
-/// A log, and the thread that writes it.
+/// A log, and the thread that writes it; both `None` if there is no log.
 type Opened = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {
-    /// Opens the log that a file asks for, if any, and starts the thread that writes until every clone is gone.
-    /// `-`: standard output. A file is appended to.
+    /// Opens the log that the config asks for, if any, and starts the thread that writes it until
+    /// every clone is dropped. `-` means standard output; a file is appended to.
     ///
     /// # Errors
-    /// When the log can't be opened.
+    /// The log cannot be opened.
     pub(super) fn of(config: &Config) -> Result<Opened, SidecarError> {
         let Some(path) = &config.access_log else {
             return Ok((None, None));
@@ -79,7 +80,7 @@ impl AccessLog {
         Ok((Some(AccessLog(log)), Some(writer)))
     }
 
-    /// `false`: there was no room for it.
+    /// Queues a line; returns `false` if the queue is full.
     pub(super) fn write(&self, line: Line) -> bool {
         self.0.try_send(line).is_ok()
     }

@@ -1,6 +1,5 @@
-//! Metrics (OpenMetrics text) and health, on a loopback address.
-//!
-//! On a thread of its own: it is asked every few seconds, and must not be in the way of the data.
+//! Serves metrics (OpenMetrics text) and health checks on a loopback address, on a thread of its
+//! own so that requests every few seconds do not delay the data path.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,10 +18,10 @@ use super::names::Names;
 use super::{OnFailure, SidecarError, start_serving};
 use crate::metrics::CONTENT_TYPE;
 
-/// How long an upstream may take to take a connection. The request for `/ready` waits for it.
+/// How long connecting to an upstream may take; a request for `/ready` waits for it.
 const TRIED_FOR: Duration = Duration::from_millis(500);
 
-/// Answers until the process ends; the address with the port that was given.
+/// Serves until the process ends; returns the address with the actual port.
 pub(super) fn start(
     address: SocketAddr,
     metrics: Arc<Metrics>,
@@ -38,11 +37,11 @@ pub(super) fn start(
         let page = move |request: Request<()>| {
             let (metrics, names) = (Arc::clone(&metrics), Arc::clone(&names));
             let stopping = stop.load(Ordering::Relaxed);
-            // Upstreams are tried, which blocks.
+            // Probing upstreams blocks.
             let made =
                 spawn_blocking(move || answer(request.uri().path(), &metrics, &names, stopping));
             async {
-                // A panic was reported when it happened.
+                // The panic was reported when it happened.
                 made.await
                     .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, ""))
             }
@@ -80,8 +79,8 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
     response
 }
 
-/// A route that none of its upstreams would take a call from, and why. An upstream is alive when a
-/// connection to it is open, or when it takes one now.
+/// Returns a route none of whose upstreams would accept a call, and the reason. An upstream counts
+/// as alive if a connection to it is open or can be made now.
 fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)> {
     names.routes().into_iter().find_map(|route| {
         let places = route.places();

@@ -1,27 +1,27 @@
-//! Calls in flight on one upstream connection, by the id that the sidecar gave them.
+//! Calls in flight on one upstream connection, keyed by the id that the sidecar gave them.
 //!
-//! Ids are ours to choose: the place in the table is the low part of the id, so an answer
-//! finds its call without a search, and an id is not used again for a long time.
+//! The low bits of an id are the call's index in the table, so an answer finds its call without a
+//! search, and an id is not reused for a long time.
 
 use plimsoll_engine::keyed::Keyed;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Manner;
 
-/// A call in flight, and whom its answer goes to.
+/// A call in flight and the client that gets its answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
-    /// The token of the downstream connection.
+    /// The token of the client's connection.
     pub(super) from: u64,
-    /// The id that it knows the call by.
+    /// The id that the client gave the call.
     pub(super) id: u64,
     pub(super) manner: Manner,
     pub(super) began: Time,
     pub(super) deadline: Time,
-    /// Bytes of the request.
+    /// Size of the request in bytes.
     pub(super) bytes: u32,
 }
 
-/// Ids have 32 bits. A route's `max_in_flight` keeps them below the highest, which is never given.
+/// Ids have 32 bits. A route's `max_in_flight` keeps them below the highest id, which is reserved.
 pub(super) type Calls = Keyed<Call, 20, 12>;
 
 #[cfg(test)]
@@ -46,7 +46,7 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(calls.remove(b).unwrap().deadline, Time(2));
         assert!(calls.remove(b).is_none() && calls.remove(0xffff_ffff).is_none());
-        // The place is used again, under another id.
+        // The index is reused, under another id.
         let c = calls.insert(call(9, 3));
         assert_ne!(c, b);
         assert!(calls.remove(b).is_none());

@@ -20,100 +20,100 @@ pub(super) use tls::versions;
 pub use tls::{TlsFiles, UpstreamTls, Version};
 
 const MAX_WORKERS: usize = 64;
-/// Bytes.
+/// Default of `max_frame`, in bytes.
 const MAX_FRAME: u64 = 16 << 20;
 const LARGEST_MAX_FRAME: u64 = 1 << 30;
 const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
 
-/// What the file holds; see docs/sidecar.md.
+/// The contents of the file; see docs/sidecar.md.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where metrics and health are served; a loopback address. Default: nowhere.
+    /// The loopback address for metrics and health checks. Default: none.
     pub admin: Option<SocketAddr>,
-    /// Threads, each with connections of its own. Default 1.
+    /// Number of worker threads, each with its own connections. Default 1.
     pub workers: Option<usize>,
-    /// How long calls in flight may take at the end. Default 10s.
+    /// How long calls in flight may take at shutdown. Default 10s.
     pub drain: Option<Period>,
-    /// A line for every call, in JSON, to this file; `-`: standard output. Default: none.
+    /// File for a JSON line per call; `-`: standard output. Default: none.
     pub access_log: Option<PathBuf>,
-    /// How long a worker goes on asking for more, without a pause, after the last that came: a hop
-    /// without wake-ups, for a core of its own. Default 0s: it sleeps at once.
+    /// How long a worker polls without sleeping after the last event: saves the cost of a wake-up,
+    /// but needs a core. Default 0s.
     pub busy_poll: Option<Period>,
-    /// How often upstreams' names are looked up. Default 30s.
+    /// Interval between lookups of upstream names. Default 30s.
     pub lookup: Option<Period>,
-    /// At least one.
+    /// The routes, at least one.
     #[serde(default)]
     pub route: Vec<Route>,
 }
 
-/// From where to where.
+/// One route: where it listens, and its upstreams.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
-    /// Its own, in messages and metrics.
+    /// The route's name in messages and metrics.
     pub name: String,
-    /// How its connections are carried.
+    /// The protocol, which decides how connections are relayed.
     #[serde(deserialize_with = "protocol")]
     pub protocol: &'static Relayed<Codec>,
     /// `IP:PORT`, or `unix:/PATH`.
     #[serde(deserialize_with = "listen")]
     pub listen: Address,
-    /// Where calls go; an address that can't be reached is left out for a while.
+    /// The upstreams of the calls; an address that cannot be reached is skipped for a while.
     pub upstream: Vec<Upstream>,
-    /// Addresses of proxies, whose connections begin with a PROXY header. Default: none.
+    /// Addresses of proxies whose connections begin with a PROXY header. Default: none.
     pub proxy_protocol: Option<Vec<IpAddr>>,
-    /// TLS towards those who connect.
+    /// TLS towards clients.
     pub listen_tls: Option<TlsFiles>,
     /// TLS towards the upstream.
     pub upstream_tls: Option<UpstreamTls>,
-    /// The shared object that brings the protocol; for `protocol = "plugin"`.
+    /// The shared object that implements the protocol, for `protocol = "plugin"`.
     #[serde(rename = "plugin")]
     pub file: Option<PathBuf>,
-    /// How long one call into the plugin may take before the sidecar ends: it stands in the way
-    /// of all other connections, and can't be interrupted. Default 10s.
+    /// How long one call into the plugin may take before the sidecar exits: such a call blocks all
+    /// other connections of its worker and cannot be interrupted. Default 10s.
     pub codec_timeout: Option<Period>,
-    /// To be bad on purpose. Default: nothing.
+    /// Faults to inject. Default: none.
     pub fault: Option<Fault>,
-    /// Connections that a worker keeps to each upstream, with Bolt for each layout. Default 1.
+    /// Connections of a worker to each upstream; with Bolt, for each layout. Default 1.
     pub connections: Option<usize>,
-    /// The longest frame; Bolt: its content. It is kept whole until it is passed on.
-    /// Default 16MiB, at most 1GiB.
+    /// Largest frame; for Bolt, its content. A frame is buffered until it is complete. Default
+    /// 16MiB, at most 1GiB.
     pub max_frame: Option<Size>,
-    /// Calls in flight on each connection. When all have as many, one more is answered as busy.
-    /// Default 4096.
+    /// Calls in flight on each connection. When all connections are full, a further call is
+    /// answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
-    /// gRPC: calls in flight of one client's connection, advertised in SETTINGS. Streams above it
+    /// gRPC: calls in flight on one client's connection, advertised in SETTINGS. Streams above it
     /// are refused, and more resets than that within a second end the connection. Default 1000.
     pub max_streams: Option<u32>,
-    /// gRPC: how long a call may have brought its header fields alone, while nothing of an
-    /// answer is there. Default 30s.
+    /// gRPC: how long a call may consist of header fields alone while no answer has begun. Default
+    /// 30s.
     pub request_timeout: Option<Period>,
-    /// Bolt, plugins: for calls that bring no timeout of their own, default 60s. gRPC: for
+    /// Bolt, plugins: timeout of calls that bring none of their own, default 60s. gRPC: timeout of
     /// all calls, default none.
     pub timeout: Option<Period>,
-    /// Silence after which the upstream is tried. Default 15s.
+    /// Silence after which the upstream is probed. Default 15s.
     pub heartbeat: Option<Period>,
-    /// Calls in a row that an upstream must fail to be left out. Default 5.
+    /// Consecutive failed calls after which an upstream is ejected. Default 5.
     pub eject_after: Option<u32>,
-    /// For how long. Default 10s.
+    /// How long an upstream stays ejected. Default 10s.
     pub eject_for: Option<Period>,
 }
 
-/// What is done to calls on purpose; with TCP to connections.
+/// Faults injected into calls; with TCP, into connections.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Added before a call goes to its upstream.
+    /// Delay added before a call is sent to its upstream.
     pub delay: Option<Period>,
-    /// Of the calls, so many are delayed, from 0 to 1. Default 1 where there is a `delay`.
+    /// Share of the calls that are delayed, from 0 to 1. Default 1 if there is a `delay`.
     pub delay_share: Option<f64>,
-    /// Of the calls, so many go nowhere and are answered as failed, from 0 to 1. Default 0.
+    /// Share of the calls that are not sent but answered as failed, from 0 to 1. Default 0.
     pub abort_share: Option<f64>,
 }
 
 impl Fault {
-    /// The key that is out of range, and what would be right.
+    /// Returns a key that is out of range and the correction.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
         let range = "out of range: a share is from 0 to 1, such as 0.01 for one call in a hundred";
@@ -157,7 +157,7 @@ fn protocol<'de, D: Deserializer<'de>>(
     })
 }
 
-/// What keys that are times mean, with the seconds where they are not given.
+/// Defines a getter for each key that is a time, with its default in seconds.
 macro_rules! times {
     ($($key:ident = $seconds:literal,)*) => {
         $(pub(super) fn $key(&self) -> Duration {
@@ -169,7 +169,7 @@ macro_rules! times {
 impl Config {
     times! { busy_poll = 0, drain = 10, lookup = 30, }
 
-    /// Reads a file's text.
+    /// Parses the text of a file.
     ///
     /// # Errors
     /// The first mistake, with its line and column.
@@ -181,19 +181,19 @@ impl Config {
         Ok(config)
     }
 
-    /// A route is secured on one side at least.
+    /// Returns whether any route uses TLS on either side.
     pub fn uses_tls(&self) -> bool {
         let mut routes = self.route.iter();
         routes.any(|route| route.listen_tls.is_some() || route.upstream_tls.is_some())
     }
 
-    /// The routes that are bad on purpose.
+    /// Returns the names of the routes that inject faults.
     pub fn faulty_routes(&self) -> impl Iterator<Item = &str> {
         let faulty = self.route.iter().filter(|route| route.fault.is_some());
         faulty.map(|route| &*route.name)
     }
 
-    /// The routes whose upstreams' certificates are not checked.
+    /// Returns the names of the routes that do not verify their upstreams' certificates.
     pub fn insecure_routes(&self) -> impl Iterator<Item = &str> {
         let insecure = |route: &&Route| {
             let tls = route.upstream_tls.as_ref();
@@ -206,7 +206,7 @@ impl Config {
         self.workers.unwrap_or(1)
     }
 
-    /// Who listens already where the route does, by its place.
+    /// Returns what already listens on the route's address: an earlier route, or the admin page.
     fn taken(&self, route: usize) -> Option<String> {
         let address = &self.route[route].listen;
         let mut before = self.route[..route].iter();
@@ -221,7 +221,7 @@ impl Config {
         }
     }
 
-    /// The routes, by their names, through which a call would come back to this one.
+    /// Finds a loop of routes that leads from this one back to itself, as a chain of names.
     fn way_back(&self, from: usize) -> Option<String> {
         let mut ways = vec![vec![from]];
         let mut seen = vec![false; self.route.len()];
@@ -256,8 +256,8 @@ impl Config {
     }
 }
 
-/// Whether a socket that listens at `other` takes the connections to `one`. Port 0 is any that is
-/// free.
+/// Returns whether a socket listening on `other` would receive connections to `one`. Port 0 never
+/// conflicts, because the system picks a free port.
 fn overlap(one: &Address, other: &Address) -> bool {
     match (one, other) {
         (Address::Tcp(one), Address::Tcp(other)) => {
@@ -294,12 +294,12 @@ impl Route {
         self.max_streams.unwrap_or(1000)
     }
 
-    /// As it was given: streams of gRPC may go on for ever.
+    /// Returns the configured timeout; gRPC streams have none by default.
     pub(super) fn call_timeout(&self) -> Option<Duration> {
         self.timeout.map(|p| p.0)
     }
 
-    /// Bytes.
+    /// Returns the largest frame in bytes.
     fn max_frame(&self) -> usize {
         let given = self.max_frame.map_or(MAX_FRAME, |size| size.0);
         usize::try_from(given).unwrap_or(usize::MAX)
@@ -326,7 +326,7 @@ mod tests {
             };
             one("a", a, to) + &one("b", b, on)
         };
-        // Any free port, another address, another port: none of them is in another's way.
+        // A free port, another address or another port does not conflict.
         for fine in [
             two("127.0.0.1:0", "127.0.0.1:1", "127.0.0.1:0", "127.0.0.1:1"),
             two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.2:7", "127.0.0.1:8"),

@@ -1,6 +1,6 @@
-//! What the sidecar counts: for each route, and for each upstream of one.
+//! Metrics of the sidecar, for each route and each upstream of one.
 //!
-//! A worker takes its handles once; what it counts then is an atomic addition.
+//! A worker looks up its handles once; counting is then an atomic addition.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use plimsoll_protocols::relayed::Why;
 
 use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
 
-/// A struct of handles, and one of the families that they are members of.
+/// Defines a struct of handles and one of the families that they belong to.
 macro_rules! counted {
     ($(#[$meta:meta])* $one:ident of $all:ident { $($field:ident: $kind:ident, $name:literal, $help:literal;)* }) => {
         $(#[$meta])*
@@ -36,7 +36,7 @@ macro_rules! counted {
 }
 
 counted! {
-    /// What one route counted, over all workers.
+    /// Counters of one route, summed over all workers.
     Counters of RouteFamilies {
         accepted: Counter, "connections_accepted", "Connections taken from clients";
         open: Gauge, "connections_open", "Connections of clients that are open";
@@ -75,7 +75,7 @@ counted! {
 }
 
 counted! {
-    /// What one upstream of a route counted, over all workers.
+    /// Counters of one upstream of a route, summed over all workers.
     UpstreamCounters of UpstreamFamilies {
         calls: Counter, "upstream_calls", "Calls that were sent to the upstream";
         failed: Counter, "upstream_calls_failed", "Calls that it did not answer in time, or lost";
@@ -87,7 +87,7 @@ counted! {
 }
 
 impl Counters {
-    /// Calls that the sidecar answers itself.
+    /// Counts calls that the sidecar answers itself.
     pub(super) fn refused(&self, why: Why, calls: u64) {
         let counter = match why {
             Why::NoUpstream => &self.no_upstream,
@@ -95,7 +95,7 @@ impl Counters {
             Why::Timeout => &self.timeouts,
             Why::Busy => &self.busy,
             Why::Cut => &self.cut,
-            // Counted where they are found.
+            // These are counted where they are detected.
             Why::Fault | Why::TooLong | Why::BadAnswer => return,
         };
         count(counter, calls);
@@ -106,7 +106,7 @@ pub(super) fn count(counter: &Counter, n: u64) {
     counter.inc_by(n);
 }
 
-/// All of a sidecar's metrics.
+/// All metrics of a sidecar.
 #[derive(Debug)]
 pub(super) struct Metrics {
     registry: Registry,
@@ -114,8 +114,8 @@ pub(super) struct Metrics {
     upstreams: UpstreamFamilies,
     took: Family<Labels, Latencies>,
     statuses: Family<Labels, Counter>,
-    /// The routes that there are, each with its members of families that have more labels than the
-    /// route's: to be forgotten with it.
+    /// The current routes, each with the labels of its members in families with more labels than
+    /// the route's; they are removed with the route.
     members: Mutex<HashMap<String, Vec<Labels>>>,
 }
 
@@ -172,8 +172,8 @@ impl Metrics {
         })
     }
 
-    /// A member that goes with its route. A worker may still have calls of a route that is gone, or not
-    /// know yet that it is: what these count belongs to no route.
+    /// Returns a member that is removed with its route. A worker may still have calls of a removed
+    /// route, or may not know of the removal yet; what it counts then is discarded.
     fn of_route<T: Default>(
         &self,
         route: &str,
@@ -195,13 +195,13 @@ impl Metrics {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An upstream that the route's name leads to no more.
+    /// Removes the metrics of an upstream that the route's name no longer resolves to.
     pub(super) fn forget_upstream(&self, route: &str, upstream: &str) {
         self.upstreams
             .forget(&labels([("route", route), ("upstream", upstream)]));
     }
 
-    /// A route that is gone.
+    /// Removes the metrics of a route.
     pub(super) fn forget(&self, route: &str) {
         let own = labels([("route", route)]);
         self.routes.forget(&own);
@@ -214,15 +214,15 @@ impl Metrics {
     }
 }
 
-/// A worker's counters of the statuses that a route's upstreams answered with.
+/// A worker's counters of the statuses with which a route's upstreams answered.
 #[derive(Debug, Default)]
 pub(super) struct Statuses(Vec<(u32, Counter)>);
 
-/// Statuses of a route that have a counter each. Upstreams choose them, so there is a limit.
+/// Most statuses of a route with a counter of their own, because upstreams choose them.
 const MAX_STATUSES: usize = 64;
 
 impl Statuses {
-    /// `name`: asked for the first time that a status is seen.
+    /// Counts a status. `name` is called when the status occurs for the first time.
     #[inline]
     pub(super) fn count(
         &mut self,
@@ -280,7 +280,7 @@ mod tests {
         metrics.forget("a");
         let text = metrics.text();
         assert!(!text.contains("route=\"a\""), "{text}");
-        // Workers that are late.
+        // Workers that do not know of the removal yet.
         metrics.upstream("a", "127.0.0.1:1").calls.inc();
         Statuses::default().count(0, &metrics, "a", || "0".to_owned());
         let text = metrics.text();

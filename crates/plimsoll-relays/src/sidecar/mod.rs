@@ -1,14 +1,13 @@
-//! The sidecar: carries an application's connections to another sidecar or to a service,
-//! in plaintext on one side and over mutual TLS on the other.
+//! The sidecar: relays an application's connections to another sidecar or to a service, in
+//! plaintext on one side and over mutual TLS on the other.
 //!
-//! A loop a worker under epoll, nothing shared but counters: each worker has its own
-//! listening sockets (`SO_REUSEPORT`), its own connections upstream and its own timers.
-//! Where a codec knows the calls (Bolt, or a plugin), and over HTTP/2, many connections
-//! downstream share few upstream, with ids renumbered; everything else passes as a stream
-//! of bytes, a connection for a connection.
+//! Each worker is one event loop on epoll and shares only counters: it has its own listening
+//! sockets (`SO_REUSEPORT`), upstream connections and timers. If a codec knows the calls (Bolt or a
+//! plugin), and over HTTP/2, many client connections share few upstream connections, with ids
+//! renumbered; everything else is relayed as bytes, one connection for one.
 //!
-//! Invariant: a request that a codec has taken is answered exactly once, by the service or by
-//! the sidecar itself with a status that names the reason.
+//! Invariant: a request that a codec has accepted is answered exactly once, by the service or by
+//! the sidecar itself with a status that gives the reason.
 
 mod access_log;
 mod admin;
@@ -40,11 +39,11 @@ pub use names::Upstream;
 use setup::{Running, Setup};
 use worker::{Shared, Worker};
 
-/// Why a sidecar can't start, or could not go on.
+/// Why a sidecar cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {problem}")]
 pub struct SidecarError {
-    /// A key of the sidecar's file, a route of it, or what was being done.
+    /// A key of the config, a route, or the operation that failed.
     place: String,
     problem: String,
 }
@@ -58,10 +57,10 @@ impl SidecarError {
     }
 }
 
-/// Starts a thread of the sidecar's.
+/// Starts a thread of the sidecar.
 ///
 /// # Errors
-/// When the system starts no more.
+/// The system starts no more threads.
 fn start_thread(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -70,13 +69,14 @@ fn start_thread(
     started.map_err(|e| SidecarError::at(format!("starting the thread `{name}`"), e))
 }
 
-/// Callback for a thread that could not go on, with the reason.
+/// Callback for a thread that had to stop, with the reason.
 type OnFailure = Arc<dyn Fn(SidecarError) + Send + Sync>;
 
-/// Starts a thread whose failure is the sidecar's: nobody would take the connections that the system gives to it.
+/// Starts a thread whose failure stops the sidecar: nothing else would accept the connections that
+/// the system assigns to it.
 ///
 /// # Errors
-/// When the system starts no more threads.
+/// The system starts no more threads.
 fn start_serving(
     name: &'static str,
     failed: &OnFailure,
@@ -86,7 +86,7 @@ fn start_serving(
     start_thread(name, move || match defect::caught(body) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => failed(error),
-        // Why was reported when it happened.
+        // The panic was reported when it happened.
         Err(_) => failed(SidecarError::at(
             format!("the thread `{name}`"),
             "has ended",
@@ -106,21 +106,21 @@ pub struct Sidecar {
     now: Mutex<Now>,
 }
 
-/// What a sidecar's file held when it was last read.
+/// The state of the config that was read last.
 struct Now {
     config: Config,
     routes: Vec<Running>,
-    /// The last is in use; those before end with the workers' last lines.
+    /// The writer threads: the last is in use, earlier ones end with the workers' last lines.
     access_logs: Vec<JoinHandle<()>>,
 }
 
 impl Sidecar {
-    /// Loads every plugin, opens every port and reads every certificate before the first connection is taken. `failed` is
-    /// called, on a thread of the sidecar's, when a thread that serves could not go on: some clients are not served any
-    /// more, so the sidecar should be stopped.
+    /// Loads every plugin, opens every port and reads every certificate before it accepts the first
+    /// connection. `failed` is called on a thread of the sidecar when a serving thread had to stop;
+    /// some clients are then no longer served, so the caller should stop the sidecar.
     ///
     /// # Errors
-    /// When an address can't be listened on, or a certificate or plugin can't be used.
+    /// An address cannot be listened on, or a certificate or plugin is unusable.
     pub fn start(
         config: &Config,
         failed: impl Fn(SidecarError) + Send + Sync + 'static,
@@ -180,12 +180,12 @@ impl Sidecar {
         })
     }
 
-    /// Goes on with what the file holds now. Routes come, change and go; calls in flight stay.
-    /// The access log is opened anew.
+    /// Applies a new config. Routes are added, changed and removed; calls in flight continue. The
+    /// access log is reopened.
     ///
     /// # Errors
-    /// As those of [`Sidecar::start`], and when a key has changed that can't; then nothing
-    /// changes.
+    /// As those of [`Sidecar::start`], and a change of a key that needs a restart; the old config
+    /// then stays in use.
     pub fn reload(&self, config: &Config) -> Result<(), SidecarError> {
         config.check()?;
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,7 +221,7 @@ impl Sidecar {
             }
         };
         for ((mailbox, waker), setup) in self.mailboxes.iter().zip(setups) {
-            // A worker that is gone has reported why.
+            // A worker that has ended has reported why.
             let _ = mailbox.send(setup);
             waker.wake();
         }
@@ -233,7 +233,7 @@ impl Sidecar {
         Ok(())
     }
 
-    /// Those of `names` that are no route's leave nothing on the admin page.
+    /// Removes the metrics of those `names` that no longer belong to a route.
     fn forget_but<'a>(&self, routes: &[Running], names: impl Iterator<Item = &'a str>) {
         for name in names {
             if !routes.iter().any(|route| route.route.name == name) {
@@ -242,11 +242,11 @@ impl Sidecar {
         }
     }
 
-    /// Calls `report` when a codec plugin does not return within its route's `codec_timeout`: the
-    /// worker that it runs in can't be helped any more, and the process should end.
+    /// Calls `report` when a codec plugin exceeds its route's `codec_timeout`. Its worker is
+    /// blocked for good, so the process should exit.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// The system starts no more threads.
     pub fn watch_codecs(
         &self,
         report: impl FnOnce(String) + Send + 'static,
@@ -255,7 +255,7 @@ impl Sidecar {
         watching.map_err(|e| SidecarError::at("starting the thread `watchdog`", e))
     }
 
-    /// Each route's name and the address it listens on (port 0 asks for a free one).
+    /// Returns each route's name and the address that it listens on, with the actual port.
     pub fn listening(&self) -> Vec<(String, Address)> {
         let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let routes = now.routes.iter();
@@ -264,12 +264,12 @@ impl Sidecar {
             .collect()
     }
 
-    /// Returns the address of the admin page, with the port that it was given; `None`: it is not served.
+    /// Returns the address of the admin page with its actual port; `None` if it is not served.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
     }
 
-    /// One counter of a route, by the name that the admin page shows.
+    /// Returns one counter of a route, by its name on the admin page.
     pub fn counter(&self, route: &str, name: &str) -> Option<u64> {
         let labelled = format!("plimsoll_sidecar_{name}{{route=\"{route}\"}} ");
         let text = self.metrics.text();
@@ -277,8 +277,7 @@ impl Sidecar {
         values.next()?.parse().ok()
     }
 
-    /// Takes no more connections, lets calls in flight end for at most the drain time,
-    /// and returns.
+    /// Stops accepting, waits for calls in flight up to the drain time, and returns.
     pub fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         for (_, waker) in &self.mailboxes {
@@ -289,7 +288,7 @@ impl Sidecar {
             threads.into_iter().for_each(|thread| drop(thread.join()));
         };
         ended(self.workers);
-        // What was sent and not taken up holds an access log.
+        // Setups that no worker has read still hold an access log.
         drop(self.mailboxes);
         let now = self.now.into_inner();
         ended(now.unwrap_or_else(PoisonError::into_inner).access_logs);

@@ -1,5 +1,5 @@
-//! Upstreams that are named: looked up by a thread of its own, again and again, since a
-//! lookup can take seconds and addresses change.
+//! Resolves the names of upstreams periodically, on a separate thread, because a lookup can take
+//! seconds and addresses change.
 
 use std::fmt;
 use std::io;
@@ -18,18 +18,18 @@ use serde::Deserialize;
 use super::{SidecarError, count, start_thread};
 use crate::metrics::Counter;
 
-/// How often the thread looks whether it is to end.
+/// How often the thread checks whether it must end.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// An upstream as it is written: an address with a port, or a name with one.
+/// An upstream as configured: an address or a name, with a port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Upstream {
     /// `IP:PORT`.
     Address(SocketAddr),
-    /// `HOST:PORT`, looked up again and again.
+    /// `HOST:PORT`, resolved periodically.
     Name {
-        /// A DNS name, or one that the system knows.
+        /// A DNS name, or another name that the system resolves.
         host: String,
         /// Not 0.
         port: u16,
@@ -95,7 +95,7 @@ impl Upstream {
         matches!(self, Upstream::Socket(_))
     }
 
-    /// Whether what is sent there surely comes to who listens at `address`.
+    /// Returns whether connections to this upstream certainly reach the listener at `address`.
     pub(super) fn reaches(&self, address: &Address) -> bool {
         let to = |ip: IpAddr, port: u16| {
             let Address::Tcp(listens) = address else {
@@ -113,7 +113,7 @@ impl Upstream {
         }
     }
 
-    /// What the upstream's certificate must be for.
+    /// Returns the name that the upstream's certificate must be for.
     pub(super) fn host(&self) -> String {
         match self {
             Upstream::Address(address) => address.ip().to_string(),
@@ -123,35 +123,35 @@ impl Upstream {
     }
 }
 
-/// An upstream, and one of its addresses.
+/// An upstream and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) host: Arc<str>,
     pub(super) address: Address,
 }
 
-/// What is known of one upstream.
+/// The lookup results of one upstream.
 #[derive(Clone, Debug, Default)]
 struct Known {
     addresses: Vec<Address>,
-    /// What kept the last look-up from being made.
+    /// The local resource whose lack prevented the last lookup.
     lack: Option<Lack>,
 }
 
-/// What is known of a route's upstreams, for all workers.
+/// The lookup results of a route's upstreams, shared by all workers.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     route: String,
     upstreams: Vec<Upstream>,
     failures: Counter,
-    /// What is known of each of `upstreams`, in the same order.
+    /// The results for each of `upstreams`, in the same order.
     known: Mutex<Vec<Known>>,
-    /// Moves with every change.
+    /// Incremented with every change.
     version: AtomicU64,
 }
 
 impl Upstreams {
-    /// `failures`: counts lookups that failed. Nothing is looked up yet.
+    /// Creates the entry without a lookup; `failures` counts lookups that failed.
     pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> Upstreams {
         Upstreams {
             route: route.to_owned(),
@@ -170,7 +170,7 @@ impl Upstreams {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Returns the places that the route's connections may go to.
+    /// Returns the addresses that the route's connections may use.
     pub(super) fn places(&self) -> Vec<Place> {
         let known = self.known();
         let upstreams = self.upstreams.iter().zip(known.iter());
@@ -185,7 +185,7 @@ impl Upstreams {
             .collect()
     }
 
-    /// Why nothing is known of an upstream, where this process could not even look up its name.
+    /// Returns the local resource whose lack prevented the lookup of an upstream without addresses.
     pub(super) fn lack(&self) -> Option<Lack> {
         let known = self.known();
         let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
@@ -196,8 +196,8 @@ impl Upstreams {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks up every name, which may take a while. One that has no address is logged as a
-    /// warning, keeps the addresses that it had, and is looked up again later.
+    /// Looks up every name, which may take a while. If a name has no address, a warning is logged
+    /// and the previous addresses are kept until the next lookup.
     pub(super) fn look_up(&self) {
         for (place, upstream) in self.upstreams.iter().enumerate() {
             let found = match upstream {
@@ -230,11 +230,11 @@ impl Upstreams {
     }
 }
 
-/// The upstreams of all routes that there are at the moment.
+/// The upstreams of all current routes.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     routes: Mutex<Vec<Arc<Upstreams>>>,
-    /// How often names are looked up. Nanoseconds.
+    /// Interval between lookups, in nanoseconds.
     every: AtomicU64,
     is_looking: AtomicBool,
 }
@@ -245,10 +245,10 @@ impl Names {
         routes.clone()
     }
 
-    /// These are looked up from now on, every so often, in a thread of its own.
+    /// Looks these up periodically from now on, on a thread of its own.
     ///
     /// # Errors
-    /// When the system starts no more threads.
+    /// The system starts no more threads.
     pub(super) fn keep(
         self: &Arc<Names>,
         routes: Vec<Arc<Upstreams>>,
@@ -276,7 +276,7 @@ impl Names {
             if slept >= every {
                 slept = Duration::ZERO;
                 for route in self.routes() {
-                    // The next one may go well.
+                    // The next lookup may succeed.
                     let _ = defect::caught(|| route.look_up());
                 }
             }
@@ -284,10 +284,11 @@ impl Names {
     }
 }
 
-/// In an order of their own, so that the same addresses in another order are no change.
+/// Resolves a name. The addresses are sorted, so that another order of the same addresses is no
+/// change.
 fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let mut found = look_up((host, port))?;
-    // IPv4 first: where a name has both, the service listens there more often.
+    // IPv4 first: if a name has both, the service more often listens there.
     found.sort_by_key(|address| match address.ip() {
         IpAddr::V4(ip) => (0, u128::from(u32::from(ip))),
         IpAddr::V6(ip) => (1, u128::from(ip)),

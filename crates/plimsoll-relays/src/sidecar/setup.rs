@@ -1,7 +1,7 @@
-//! What workers are given when the sidecar starts, and when its file is read again: routes
-//! with their ports, certificates, codecs and upstreams.
+//! Prepares the routes of the workers at start and at a reload: ports, certificates, codecs and
+//! upstreams.
 //!
-//! Invariant: all that can fail is done here, before any worker hears of it.
+//! Invariant: everything that can fail happens here, before any worker is told.
 
 use std::io;
 use std::net::TcpListener;
@@ -23,33 +23,33 @@ use crate::metrics::Latencies;
 
 const LISTEN_BACKLOG: u16 = 4096;
 
-/// The socket at which one worker accepts a route's connections.
+/// The socket on which one worker accepts a route's connections.
 pub(super) struct Listener {
-    /// The file of the first worker's Unix socket, which the others share; it precedes the socket, so
-    /// that it is removed first.
+    /// The file of the Unix socket, held by the first worker and shared by the others. Declared
+    /// before the socket, so that it is removed first.
     _file: Option<SocketFile>,
     pub(super) socket: TcpListener,
 }
 
-/// One route for one worker.
+/// One route, for one worker.
 pub(super) struct RouteSetup {
     pub(super) route: Route,
-    /// It is a route that the worker has, changed or not.
+    /// The worker already has this route, changed or not.
     pub(super) is_known: bool,
-    /// `None`: HTTP/2, or a stream of bytes.
+    /// `None` for HTTP/2 and for streams of bytes.
     pub(super) codec: Option<Codec>,
-    /// `None`: the one that the worker has.
+    /// `None` if the worker keeps the one that it has.
     pub(super) listener: Option<Listener>,
     pub(super) proxies: Proxies,
     pub(super) listen_tls: Option<Identity>,
     pub(super) upstream_tls: Option<Identity>,
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) counters: Counters,
-    /// How long calls took.
+    /// The histogram of call latencies.
     pub(super) took: Latencies,
 }
 
-/// All routes for one worker.
+/// All routes, for one worker.
 pub(super) struct Setup {
     pub(super) routes: Vec<RouteSetup>,
     pub(super) access_log: Option<AccessLog>,
@@ -57,11 +57,11 @@ pub(super) struct Setup {
     pub(super) busy_poll: std::time::Duration,
 }
 
-/// A route that workers have.
+/// A route that the workers have.
 #[derive(Clone)]
 pub(super) struct Running {
     pub(super) route: Route,
-    /// The address at which it listens, with the port that it was given.
+    /// The address that it listens on, with the actual port.
     pub(super) address: Address,
     pub(super) upstreams: Arc<Upstreams>,
     pub(super) counters: Counters,
@@ -69,7 +69,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Whether the route can become `route` with its connections: what they carry is the same.
+    /// Returns whether connections of this route can continue under the new config `route`.
     fn becomes(&self, route: &Route) -> bool {
         let known = &self.route;
         let is_carried_so = known.protocol.name == route.protocol.name && known.file == route.file;
@@ -77,10 +77,10 @@ impl Running {
     }
 }
 
-/// What each worker is given, and the routes that there are then.
+/// Returns the setup for each worker, and the routes after the change.
 ///
 /// # Errors
-/// When an address can't be listened on, or a certificate or plugin can't be used.
+/// An address cannot be listened on, or a certificate or plugin is unusable.
 pub(super) fn prepare(
     config: &Config,
     running: &[Running],
@@ -148,7 +148,7 @@ pub(super) fn prepare(
             counters,
         });
     }
-    // Last: connections are accepted from here on.
+    // Done last, because connections are accepted from here on.
     for (place, route) in routes.iter_mut().enumerate() {
         let known = running.iter().find(|known| known.becomes(&route.route));
         if known.is_some_and(|known| known.route.listen == route.route.listen) {
@@ -183,7 +183,7 @@ fn not_open(route: &Running, e: &io::Error) -> SidecarError {
     SidecarError::at(format!("route {name}: listening on {address}"), problem)
 }
 
-/// Opens the route's codec; `None`: its protocol's calls are not frames.
+/// Opens the route's codec; returns `None` if the protocol has no frames.
 fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
     let Carriage::Frames { open, .. } = route.protocol.carriage else {
         return Ok(None);
@@ -192,7 +192,7 @@ fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, Sidecar
     opened.map_err(|e| SidecarError::at(format!("route {}", route.name), e))
 }
 
-/// A socket that listens, and where; `first`: that of the first worker.
+/// Opens a listening socket and returns its address; `first` is that of the first worker.
 fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, Address)> {
     let (socket, address, file) = match (wanted, first) {
         (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),

@@ -1,8 +1,8 @@
-//! Mutual TLS, 1.3 and 1.2, from files, read again when they change.
+//! TLS 1.3 and 1.2 from certificate files, which are read again when they change.
 //!
-//! A change that can't be used (half of it written, a key of another certificate) leaves
-//! what was there in use, and is tried again. Connections that are open keep what they
-//! were opened with. A certificate of ours that expires in use is logged once.
+//! An unusable change (a half-written file, a key of another certificate) leaves the old
+//! certificates in use and is retried. Open connections keep the configuration that they began
+//! with. The expiry of our own certificate while in use is logged once.
 
 use std::fs;
 use std::path::Path;
@@ -21,13 +21,13 @@ use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use super::SidecarError;
 use super::config::{TlsFiles, UpstreamTls, versions};
 
-/// The files' times and sizes: a change of either is a change.
+/// Modification time and size of each file; a difference in either counts as a change.
 type Stamp = [Option<(SystemTime, u64)>; 3];
 
-/// The TLS settings of one side.
+/// The TLS settings of one side of a route.
 #[derive(Clone)]
 pub(super) enum Settings {
-    /// Towards those who connect: they must show a certificate of the CA.
+    /// Towards clients, which must present a certificate of the CA.
     Listen(TlsFiles),
     Upstream(UpstreamTls),
 }
@@ -44,7 +44,7 @@ impl Settings {
         })
     }
 
-    /// The file of the certificate that is shown.
+    /// Returns the file of the certificate to present.
     fn cert(&self) -> Option<&Path> {
         match self {
             Settings::Listen(tls) => Some(&tls.cert),
@@ -62,9 +62,9 @@ impl Settings {
 
 struct Made {
     config: Config,
-    /// The last second, since 1970, in which the whole chain that is shown is valid.
+    /// The last second, since 1970, in which the whole presented chain is valid.
     not_after: Option<u64>,
-    /// What was learned of the other sides' certificates.
+    /// Details of the peers' certificates, for error messages.
     learned: Arc<Learned>,
 }
 
@@ -73,7 +73,7 @@ enum Config {
     Client(Arc<ClientConfig>),
 }
 
-/// One side's certificates in use.
+/// The certificates in use on one side.
 pub(super) struct Identity {
     route: String,
     alpn: Alpn,
@@ -85,13 +85,13 @@ pub(super) struct Identity {
 
 impl Identity {
     /// # Errors
-    /// When a file can't be used.
+    /// A file is unusable.
     pub(super) fn new(
         route: &str,
         settings: Settings,
         alpn: Alpn,
     ) -> Result<Identity, SidecarError> {
-        // Taken first: a change while reading shows as a change afterwards.
+        // Taken before reading, so that a change in between is noticed at the next check.
         let stamp = settings.stamp();
         Ok(Identity {
             route: route.to_owned(),
@@ -104,7 +104,7 @@ impl Identity {
         })
     }
 
-    /// Reads the files again where they have changed. `Some(false)`: they can't be used.
+    /// Reads the files again if they have changed. `Some(false)` means that they are unusable.
     pub(super) fn reload(&mut self) -> Option<bool> {
         let seen = self.settings.stamp();
         if seen == self.stamp {
@@ -126,8 +126,8 @@ impl Identity {
         }
     }
 
-    /// Logs, once, that the certificate in use has expired: the other sides see it before its
-    /// operator does.
+    /// Logs once that the certificate in use has expired, because otherwise only peers would
+    /// notice.
     pub(super) fn report_expiry(&mut self) {
         if !self.expiry_reported
             && let Some(last) = self.made.not_after
@@ -144,7 +144,7 @@ impl Identity {
         }
     }
 
-    /// `error`, as people read it, with what is known besides.
+    /// Describes a TLS error, with further details if they are known.
     pub(super) fn failure(&self, error: &rustls::Error) -> String {
         let text = validity::failure(error);
         match self.made.learned.why(error) {
@@ -153,12 +153,13 @@ impl Identity {
         }
     }
 
-    /// The file of the certificate that is shown; `None`: none is.
+    /// Returns the file of the certificate to present, if there is one.
     pub(super) fn certificate(&self) -> Option<&Path> {
         self.settings.cert()
     }
 
-    /// `name` is what the upstream's certificate must be for, unless the file has another.
+    /// Begins a session. `name` is what the upstream's certificate must be for, unless the config
+    /// names another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
         match &self.made.config {
             Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
@@ -179,10 +180,10 @@ impl Identity {
     }
 }
 
-/// The protocol that TLS agrees on (RFC 7301), where it is asked for.
+/// The protocol negotiated by ALPN (RFC 7301), if any.
 pub(super) type Alpn = Option<&'static [u8]>;
 
-/// The chain to show with its key, and when the first of it ends.
+/// Returns the chain with its key, and the earliest expiry in the chain.
 fn shown(
     cert: &Path,
     key: &Path,
@@ -207,7 +208,7 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
         .with_client_cert_verifier(Arc::new(check))
         .with_cert_resolver(shown);
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // Certificates go as they are: compressing them (RFC 8879) is for links that are long.
+    // Certificates are sent uncompressed: compression (RFC 8879) pays off on slow links only.
     config.cert_compressors = Vec::new();
     config.cert_decompressors = Vec::new();
     Ok(Made {
@@ -237,7 +238,7 @@ fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, TlsSetupError> {
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // Certificates go as they are: compressing them (RFC 8879) is for links that are long.
+    // Certificates are sent uncompressed: compression (RFC 8879) pays off on slow links only.
     config.cert_compressors = Vec::new();
     config.cert_decompressors = Vec::new();
     Ok(Made {

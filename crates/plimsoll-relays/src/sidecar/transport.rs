@@ -1,4 +1,4 @@
-//! A socket with its TLS session and its buffers: plaintext in, plaintext out.
+//! A socket with its TLS session and buffers; its interface is plaintext.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -6,23 +6,23 @@ use std::net::TcpStream;
 use plimsoll_engine::tls::validity;
 use rustls::HandshakeKind;
 
-/// Buffers larger than this are given back when they are empty. Bytes.
+/// A larger buffer is freed when it becomes empty. Bytes.
 const MAX_KEPT_CAPACITY: usize = 16 << 10;
 
-/// What a read came to.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Got {
     Bytes,
-    /// The other side will send no more.
+    /// The peer will send nothing more.
     End,
 }
 
 pub(super) struct Transport {
     pub(super) socket: TcpStream,
     tls: Option<Box<rustls::Connection>>,
-    /// Plaintext that was received and not taken yet.
+    /// Received plaintext that was not consumed yet.
     pub(super) input: Vec<u8>,
-    /// Plaintext that is to be sent.
+    /// Plaintext to be sent.
     pub(super) out: Vec<u8>,
     written: usize,
 }
@@ -48,12 +48,12 @@ impl Transport {
             .is_some_and(|session| session.is_handshaking())
     }
 
-    /// Bytes that wait to be sent, as far as they are known.
+    /// Returns the bytes that wait to be sent, as far as they are known.
     pub(super) fn unsent(&self) -> usize {
         self.out.len() - self.written
     }
 
-    /// Whether the socket must be written to before all is sent.
+    /// Returns whether unsent data waits for the socket to become writable.
     pub(super) fn wants_write(&self) -> bool {
         match &self.tls {
             None => self.unsent() > 0,
@@ -63,7 +63,7 @@ impl Transport {
         }
     }
 
-    /// One read: what is there goes to `input`.
+    /// Reads once and appends the plaintext to `input`.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
         let got = match self.socket.read(buffer) {
             Ok(0) => return Ok(Got::End),
@@ -90,7 +90,8 @@ impl Transport {
             let was_handshaking = session.is_handshaking();
             let state = session.process_new_packets().map_err(invalid)?;
             if was_handshaking && session.handshake_kind() == Some(HandshakeKind::Resumed) {
-                // The library takes a resumed peer by the certificates it once showed.
+                // The library accepts a resumed peer by the certificates of the original session,
+                // so their expiry is checked here.
                 let shown = session.peer_certificates().unwrap_or_default();
                 validity::check_not_expired(shown.iter().map(AsRef::as_ref)).map_err(invalid)?;
             }
@@ -107,7 +108,7 @@ impl Transport {
         Ok(Got::Bytes)
     }
 
-    /// Takes `taken` bytes off the input.
+    /// Removes `taken` bytes from the front of the input.
     pub(super) fn consume(&mut self, taken: usize) {
         self.input.drain(..taken);
         if self.input.is_empty() && self.input.capacity() > MAX_KEPT_CAPACITY {
@@ -115,7 +116,7 @@ impl Transport {
         }
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket takes now.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         match &mut self.tls {
             None => {
@@ -124,7 +125,7 @@ impl Transport {
                         Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                         Ok(n) => self.written += n,
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                            // What has gone is not kept, however long some is left.
+                            // Frees the written part of the buffer even if output remains.
                             if self.written > self.out.len() / 2 {
                                 self.out.drain(..self.written);
                                 self.written = 0;
@@ -156,7 +157,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Says that no more will be sent, once all is.
+    /// Ends the sending direction once all output is sent.
     pub(super) fn finish(&mut self) {
         if let Some(session) = &mut self.tls {
             session.send_close_notify();
@@ -170,7 +171,7 @@ fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What of TLS an error of [`Transport::read`] is; `None` where it is the socket's.
+/// Returns the TLS error behind an error of [`Transport::read`]; `None` if the socket failed.
 pub(super) fn tls_error(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }

@@ -1,7 +1,8 @@
-//! One worker's loop: accepts, reads, passes on, writes; a tick every tenth of a second
-//! for everything that has a time.
+//! The event loop of one worker: accepts, reads, relays and writes, with a tick every 100 ms for
+//! everything that has a deadline.
 //!
-//! What one turn brings for a connection leaves in one write at the turn's end.
+//! Everything that one iteration of the loop produces for a connection is sent in one write at its
+//! end.
 
 mod apart;
 mod balance;
@@ -51,35 +52,36 @@ use troubles::Peer;
 
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const RELOAD_EVERY: Duration = Duration::from_secs(2);
-/// Time that TCP and TLS may take together, on either side.
+/// How long TCP and TLS together may take, on either side.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Unsent bytes for a connection beyond which its sources are not read, and below which
-/// they are read again.
+/// When the unsent bytes of a connection exceed this, its sources are no longer read; they are read
+/// again below `LOW_WATER`.
 const HIGH_WATER: usize = 1 << 20;
 const LOW_WATER: usize = 256 << 10;
 const READ_AT_ONCE: usize = 64 << 10;
-/// Tokens of listening sockets; the rest is the route's place.
+/// Set in the tokens of listening sockets; the other bits are the route's index.
 const LISTENER_BIT: u64 = 1 << 63;
 
-/// What a connection is for.
+/// The purpose of a connection.
 enum Role {
-    /// A client's, with calls that share it; `in_flight` of them wait for an answer.
+    /// A client's connection whose calls share upstream connections; `in_flight` of them wait for
+    /// an answer.
     Down { in_flight: usize },
-    /// An upstream's, with calls that share it.
+    /// A connection to an upstream, shared by calls.
     Up {
-        /// The number of the layout that its frames have.
+        /// The number of the layout of its frames.
         layout: usize,
         calls: Calls,
-        /// The heartbeat on its way: its id, and when its answer is missed.
+        /// The heartbeat in flight: its id, and when it times out.
         beat: Option<(u64, Time)>,
-        /// The client's connection that sent the last request without an answer, and when.
+        /// The client connection that sent the last request without an answer, and when.
         last_oneway: Option<(u64, Time)>,
-        /// Whose calls it carries, where it carries no others.
+        /// The client address that the connection is reserved for, if any.
         owner: Option<Account>,
     },
     /// HTTP/2, from a client or to an upstream.
     Http2(Box<Http2>),
-    /// One end of a pipe.
+    /// One end of a connection relayed as bytes.
     Pipe { peer: u64 },
 }
 
@@ -87,92 +89,94 @@ struct Connection {
     transport: Transport,
     token: u64,
     route: usize,
-    /// The upstream that it goes to, by its place; `None`: it comes from a client.
+    /// Index of its upstream; `None` if it comes from a client.
     endpoint: Option<usize>,
     role: Role,
     began: Time,
     last_active: Time,
-    /// Its client may be another than the socket's: not known yet.
+    /// Present while the client's address is still unknown, because a PROXY header may name
+    /// another.
     opening: Option<Box<Opening>>,
-    /// Who made it, by the socket or a proxy; a socket that is closed does not have it any more.
+    /// The client's address, from the socket or a proxy; kept because a closed socket no longer has
+    /// it.
     client: Option<SocketAddr>,
-    /// Bytes that a pipe brought from here, and to here.
+    /// Bytes relayed from this connection, and to it, if it is a pipe.
     came: u64,
     went: u64,
     connecting: bool,
-    /// Its upstream has taken it, TLS and HTTP/2 included.
+    /// The upstream has accepted it, including TLS and HTTP/2.
     proven: bool,
-    /// Why there is none, where that is known.
+    /// Why it could not be made, if known.
     problem: Option<String>,
-    /// It ends because it carries nothing, which says nothing of its upstream.
+    /// It is closed because it is unused, which says nothing about its upstream.
     unneeded: bool,
-    /// What it began with is of the route's protocol.
+    /// Its first bytes were valid in the route's protocol.
     recognised: bool,
-    /// What epoll was asked for.
+    /// The events registered with epoll.
     interest: Interest,
-    /// Not read for the time being: what it brings can't be sent on, or answered.
+    /// Not read for now, because its data cannot be passed on or answered.
     paused: bool,
-    /// Nor is this one: its next request waits until an upstream can take it.
+    /// Not read for now, because its next request waits for an upstream.
     held: bool,
-    /// Since when, or [`Time::NEVER`].
+    /// When `held` was set, or [`Time::NEVER`].
     held_since: Time,
-    /// Unsent bytes to an upstream, at most, that answer what it sent itself
-    /// (heartbeats, PING, SETTINGS). Requests don't keep it from being read: it may not read
-    /// them before its answers have gone.
+    /// Upper bound of unsent bytes to an upstream that reply to its own messages (heartbeats, PING,
+    /// SETTINGS). Requests do not stop it from being read: it may only read them once its answers
+    /// are taken.
     owed: usize,
-    /// Bytes still to come of a frame that is too long; they are dropped.
+    /// Bytes still to be dropped of a frame that is too long.
     skip: usize,
-    /// Bytes of a client's requests that are delayed on purpose.
+    /// Bytes of a client's requests that are delayed by fault injection.
     delayed: usize,
-    /// Whether a client's calls share connections upstream with those of others.
+    /// Whether a client's calls may share upstream connections with those of others.
     isolation: Isolation,
-    /// The other side has sent all it will.
+    /// The peer will send nothing more.
     ended: bool,
-    /// The end is to be sent once all else is.
+    /// The end of stream is to be sent after the remaining output.
     finishing: bool,
     finished: bool,
     dirty: bool,
 }
 
-/// The worker's connections by their tokens.
+/// The worker's connections by token.
 type Connections = Keyed<Box<Connection>>;
 
-/// A frame whose connection is shared by calls.
+/// A frame on a connection that calls share.
 #[derive(Clone, Copy)]
 struct Frame<'a> {
     seen: Seen,
     bytes: &'a [u8],
 }
 
-/// What became of a request.
+/// What was done with a request.
 enum Taken {
     /// An answer will come.
     Waits,
-    /// Nothing will come: it was answered here, or wants no answer.
+    /// It is done: it was answered here, or needs no answer.
     Over,
     /// No upstream can take it now.
     Held,
 }
 
-/// The upstream that the next call goes to, or why there is none.
+/// The upstream for the next call, or why there is none.
 enum Found {
     Upstream(u64),
-    /// Connections are being made, and there is none yet.
+    /// Connections are being made, but none is ready.
     Connecting,
-    /// Each connection has to send first what it was given.
+    /// Every connection has too much unsent data.
     Choked,
-    /// The call can go nowhere, and the sidecar answers it.
+    /// The sidecar answers the call itself.
     Refused(Why),
 }
 
 impl Connection {
-    /// A client has sent all that it will, and has the answers to it.
+    /// Returns whether a client has sent everything and has all its answers.
     fn is_answered(&self) -> bool {
         let is_idle = matches!(self.role, Role::Down { in_flight: 0 });
         self.ended && !self.held && is_idle
     }
 
-    /// A client's call, or a byte, is on its way.
+    /// Returns whether calls or unsent bytes are in flight.
     fn is_busy(&self) -> bool {
         let has_calls = match &self.role {
             Role::Down { in_flight } => *in_flight > 0 || self.held,
@@ -183,7 +187,7 @@ impl Connection {
         has_calls || self.transport.unsent() > 0
     }
 
-    /// The upstream that it has just reached.
+    /// Returns the upstream that this connection has just reached, if it was not counted yet.
     fn proves(&self) -> Option<usize> {
         if self.proven || self.is_new() {
             None
@@ -192,7 +196,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the socket takes now.
+    /// Sends as much as the socket takes now.
     fn flush(&mut self) -> io::Result<()> {
         if let Role::Http2(http2) = &mut self.role {
             http2.first_unsent = http2.session.http2.next_id();
@@ -200,32 +204,32 @@ impl Connection {
         self.transport.flush()
     }
 
-    /// Who made it; `None`: it came by a socket of this machine.
+    /// Returns the client's address; `None` for a Unix socket.
     fn client(&self) -> Option<SocketAddr> {
         self.client
             .or_else(|| self.transport.socket.peer_addr().ok())
     }
 
-    /// How many of `there` bytes are left out.
+    /// Returns how many of the next `there` bytes are dropped.
     fn skip(&mut self, there: usize) -> usize {
         let skipped = self.skip.min(there);
         self.skip -= skipped;
         skipped
     }
 
-    /// Its PROXY header has not come.
+    /// Returns whether its PROXY header is still to come.
     fn is_awaited(&self) -> bool {
         self.opening.as_ref().is_some_and(|o| o.is_awaited())
     }
 
-    /// It can't carry a call yet.
+    /// Returns whether it cannot carry a call yet.
     fn is_new(&self) -> bool {
         let ungreeted = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
         self.connecting || self.is_awaited() || self.transport.is_handshaking() || ungreeted
     }
 }
 
-/// What workers have in common.
+/// State shared by all workers.
 #[derive(Clone)]
 pub(super) struct Shared {
     pub(super) metrics: Arc<Metrics>,
@@ -236,7 +240,7 @@ pub(super) struct Shared {
 pub(super) struct Worker {
     poller: Poller,
     shared: Shared,
-    /// What it is to take up, from another thread, which wakes it.
+    /// New setups from another thread, which wakes the worker.
     mailbox: (Sender<Setup>, Receiver<Setup>),
     routes: Vec<RouteState>,
     access_log: Option<AccessLog>,
@@ -244,18 +248,18 @@ pub(super) struct Worker {
     /// Calls over HTTP/2.
     exchanges: Keyed<Box<Exchange>>,
     dirty: Vec<u64>,
-    /// Connections of which it has just become known who made them.
+    /// Connections whose client has just become known.
     opened: Vec<u64>,
-    /// Listeners are watched; not so for the rest of a tick in which one has failed.
+    /// Whether listeners are watched; `false` for the rest of a tick in which one has failed.
     accepts: bool,
     not_accepted: NotAccepted,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
     random: fastrand::Rng,
-    /// Calls over HTTP/2 whose header fields have just come.
+    /// Calls over HTTP/2 whose header fields have just arrived.
     fresh: Vec<u64>,
-    /// What waits on purpose.
+    /// Items delayed by fault injection.
     delayed: Delayed,
     charges: Charges,
 }
@@ -287,7 +291,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns the sender of changes for the running worker.
+    /// Returns the sender of setups for the running worker.
     pub(super) fn mailbox(&self) -> Sender<Setup> {
         self.mailbox.0.clone()
     }
@@ -300,17 +304,16 @@ impl Worker {
         &self.routes[route].setup.counters
     }
 
-    /// Relays until it has to stop, and nothing is in flight any more.
+    /// Relays until the stop flag is set and nothing is in flight any more.
     ///
     /// # Errors
-    /// When the system does not let it wait for its sockets.
+    /// The system fails to wait for sockets.
     pub(super) fn run(mut self) -> Result<(), SidecarError> {
         defect::persist(&mut self, Worker::relay, Worker::begin_anew)
             .map_err(|e| SidecarError::at("waiting for sockets", e))
     }
 
-    /// After a panic: no connection, and no call, can be trusted. Those that come are carried
-    /// as those before.
+    /// Restarts after a panic: drops all connections and calls, whose state cannot be trusted.
     fn begin_anew(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_values() {
             let state = &self.routes[connection.route];
@@ -370,7 +373,7 @@ impl Worker {
             {
                 return Ok(());
             }
-            // Who asks again at once needs not be woken.
+            // While busy-polling, the wait returns at once.
             let until = if now < awake_until {
                 now
             } else {

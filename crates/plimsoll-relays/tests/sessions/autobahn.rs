@@ -1,8 +1,8 @@
-//! The Autobahn testsuite, both ways: its clients against the gateway's echo mode, its
-//! server against a client made of the load's codec.
+//! The Autobahn test suite in both directions: its clients against the gateway's echo mode, and its
+//! server against a client built from the load generator's codec.
 //!
-//! It needs Python 2.7. Where `tests/setup.sh` finds none it notes that, and this prints it; the
-//! cases of [`crate::conformance`] run everywhere.
+//! It needs Python 2.7. If `tests/setup.sh` found none it recorded that, and this test prints the
+//! note; the cases of [`crate::conformance`] run everywhere.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,20 +17,20 @@ use tokio::time::{sleep, timeout};
 use crate::conformance::{echo_as_client, echo_up_to};
 use crate::ports::free_port;
 
-/// Minutes, most of it the suite's own time.
+/// A run takes minutes, most of them spent in the suite itself.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// Of all compressed messages, both ways.
+/// The cases with compressed messages, in both directions.
 const MAX_MESSAGE: usize = 256 << 10;
 
-/// Left out: 6.4, whose pauses measure how early bad UTF-8 is refused (the table has that);
-/// 9, megabytes to measure speed.
+/// Excluded cases: 6.4, whose pauses measure how early invalid UTF-8 is refused (covered by the
+/// table), and 9, which measures speed with megabytes of data.
 const LEFT_OUT: [&str; 2] = ["6.4.*", "9.*"];
-/// At least so many cases have to be met: 216 with compression (12 and 13), and others.
+/// Least number of cases that must pass: 216 with compression (12 and 13), and others.
 const CASES: usize = 216 + 200;
 
-/// The site as a folder of packages, and not only on the path: zope is one in several parts. Each
-/// compressed message stands for itself, and most of the suite's time goes into long ones: of those of
-/// more than 4 KiB a case sends 100 instead of 1000.
+/// Loads the site folder as packages, because zope consists of several parts. Compressed messages
+/// are independent of each other and long ones dominate the suite's time, so a case sends 100
+/// instead of 1000 messages of more than 4 KiB.
 const RUN: &str = "import site, sys
 site.addsitedir(sys.argv.pop(1))
 from autobahntestsuite.case import Cases
@@ -44,18 +44,18 @@ fn peers() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers")
 }
 
-/// The suite, ended with the test.
+/// The suite's process, killed when dropped.
 struct Suite(Child);
 
 impl Drop for Suite {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The suite's command; `None` where there is no Python 2.7 for it.
+/// Starts the suite; returns `None` without Python 2.7.
 fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
     let python = peers().join("autobahn/python");
     if !python.exists() {
@@ -84,11 +84,11 @@ fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
     Some(Suite(child))
 }
 
-/// A case, and a verdict that is not good.
+/// A case and its verdict, if it did not pass.
 type Bad = (String, String);
 
-/// Runs all cases. The suite gives an end a second to answer, which a late machine may not: bad cases
-/// run again, and one that is bad three times fails.
+/// Runs all cases. The suite expects the closing handshake within a second, which a busy machine
+/// may miss: failed cases run again, and one that fails three times fails the test.
 async fn in_order(run: impl AsyncFn(&[String]) -> Option<Report>) {
     let mut cases = vec!["*".to_owned()];
     for attempt in 1.. {
@@ -110,7 +110,7 @@ async fn in_order(run: impl AsyncFn(&[String]) -> Option<Report>) {
 
 struct Report {
     bad: Vec<Bad>,
-    /// Cases that were met to the letter.
+    /// Cases that passed strictly.
     strict: usize,
 }
 
@@ -142,7 +142,7 @@ async fn gateway_passes_autobahn_suite() {
     in_order(the_gateway).await;
 }
 
-/// `None`: there is no suite.
+/// Returns `None` if the suite is not installed.
 async fn the_gateway(cases: &[String]) -> Option<Report> {
     let gateway = echo_up_to(MAX_MESSAGE);
     let dir = tempfile::tempdir().unwrap();

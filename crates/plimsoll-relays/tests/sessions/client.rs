@@ -1,4 +1,4 @@
-//! A WebSocket client as plain as can be: it shows every byte's worth of what came.
+//! A minimal WebSocket client that reports everything it receives.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use tokio::time::timeout;
 
 use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, put_masked};
 
-/// Nothing in these tests takes longer than this.
+/// Upper bound for every wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Sends one request and reads the answer to its end: status, head and body.
+/// Sends one request and reads the response until the end: status, head and body.
 pub(crate) async fn http(to: SocketAddr, request: &str) -> (u16, String, String) {
     let exchange = async {
         let mut stream = TcpStream::connect(to).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
-        // A refused upload may be reset after its answer.
+        // A refused upload may be reset after the response.
         let _ = stream.read_to_string(&mut answer).await;
         answer
     };
@@ -39,7 +39,7 @@ pub(crate) async fn post(to: SocketAddr, path: &str) -> (u16, Value) {
     (status, serde_json::from_str(&body).unwrap_or(Value::Null))
 }
 
-/// An upgrade request with the headers given besides the usual ones.
+/// Returns an upgrade request with these headers in addition to the usual ones.
 pub(crate) fn upgrade(path: &str, headers: &str) -> String {
     format!(
         "GET {path} HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\
@@ -47,9 +47,9 @@ pub(crate) fn upgrade(path: &str, headers: &str) -> String {
     )
 }
 
-/// What arrived.
+/// Something that was received.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     Frame(Value),
     Close(u16),
     /// The connection ended without a Close.
@@ -59,12 +59,12 @@ pub(crate) enum Came {
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     reader: Reader,
-    came: VecDeque<Came>,
+    came: VecDeque<Received>,
     pub(crate) answer_pings: bool,
 }
 
 impl Client {
-    /// Opens a session's socket; `Err`: the status it was refused with.
+    /// Opens a session's socket; `Err` is the HTTP status with which it was refused.
     pub(crate) async fn open(
         gateway: SocketAddr,
         session: &str,
@@ -118,7 +118,7 @@ impl Client {
     pub(crate) async fn send(&mut self, opcode: Opcode, payload: &[u8]) {
         let mut out = Vec::new();
         put_masked(&mut out, opcode, [9, 8, 7, 6], payload);
-        // The gateway may have closed already: what it sent is still to be read.
+        // The gateway may have closed already; what it sent must still be read.
         let _ = self.stream.write_all(&out).await;
     }
 
@@ -129,9 +129,9 @@ impl Client {
             .read(bytes, |message| {
                 match message {
                     Message::Text(text) => {
-                        came.push_back(Came::Frame(serde_json::from_str(text).unwrap()));
+                        came.push_back(Received::Frame(serde_json::from_str(text).unwrap()));
                     }
-                    Message::Close { code, .. } => came.push_back(Came::Close(code)),
+                    Message::Close { code, .. } => came.push_back(Received::Close(code)),
                     Message::Ping(payload) => pongs.push(payload.to_vec()),
                     other => panic!("unexpected {other:?}"),
                 }
@@ -145,7 +145,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn next(&mut self) -> Came {
+    pub(crate) async fn next(&mut self) -> Received {
         loop {
             if let Some(came) = self.came.pop_front() {
                 return came;
@@ -153,7 +153,7 @@ impl Client {
             let mut bytes = vec![0; 16 * 1024];
             let read = timeout(LIMIT, self.stream.read(&mut bytes)).await;
             match read.expect("something from the gateway in time") {
-                Ok(0) | Err(_) => return Came::End,
+                Ok(0) | Err(_) => return Received::End,
                 Ok(n) => self.take(&bytes[..n]).await,
             }
         }
@@ -161,12 +161,12 @@ impl Client {
 
     pub(crate) async fn frame(&mut self) -> Value {
         match self.next().await {
-            Came::Frame(frame) => frame,
+            Received::Frame(frame) => frame,
             other => panic!("expected a frame, got {other:?}"),
         }
     }
 
-    /// Reads to the end of a run; all its frames.
+    /// Reads until the end of a run; returns all its frames.
     pub(crate) async fn until_done(&mut self) -> Vec<Value> {
         let mut frames = Vec::new();
         loop {
@@ -179,13 +179,13 @@ impl Client {
         }
     }
 
-    /// Reads past frames to how the connection ended.
+    /// Skips frames until the connection ends; returns the close code.
     pub(crate) async fn close_code(&mut self) -> u16 {
         loop {
             match self.next().await {
-                Came::Frame(_) => {}
-                Came::Close(code) => return code,
-                Came::End => return 1006,
+                Received::Frame(_) => {}
+                Received::Close(code) => return code,
+                Received::End => return 1006,
             }
         }
     }

@@ -1,8 +1,8 @@
-//! The kinds of cases that a conformance suite tries, over real sockets: against the
-//! gateway's echo mode, and against a client made of the load's codec.
+//! Conformance cases over real sockets, against the gateway's echo mode and a client built from the
+//! load generator's codec.
 //!
-//! Each case is what one side sends, and what it must see: the echoes, and how the other
-//! side closes. Every case is sent at once, a byte at a time, and cut in the middle.
+//! Each case is what one side sends and must receive: echoes, and the peer's close. Every case is
+//! sent at once, byte by byte, and cut in the middle.
 //!
 //! Long because each rule of RFC 6455 has a case of its own, on both sides.
 
@@ -26,19 +26,19 @@ use crate::stack::GatewayProcess;
 const MASK: [u8; 4] = [0x5a, 0x01, 0xff, 0x80];
 const MAX_MESSAGE: usize = 70_000;
 
-/// A frame: its first byte, whether it is masked as its sender has to, its payload.
+/// A frame: its first byte, whether it is masked correctly for its sender, and its payload.
 type Sent = (u8, bool, Vec<u8>);
 
 struct Case {
     what: &'static str,
     sent: Vec<Sent>,
-    /// (first byte, payload) of the frames that come back before the Close.
+    /// The first byte and payload of the frames that must come back before the Close.
     echoed: Vec<(u8, Vec<u8>)>,
-    /// The code in the Close that comes back; 0: one without a code.
+    /// The code that must come back in the Close; 0 for a Close without a code.
     close: u16,
 }
 
-/// What `frames` are answered with, closed by the sender with 1000 at the end.
+/// A valid case: `frames` are echoed as `echoed`, and the sender closes with 1000.
 fn passes(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])]) -> Case {
     let mut case = fails(what, frames, echoed, 1000);
     case.sent.push((0x88, true, close_payload(1000, "")));
@@ -61,7 +61,7 @@ fn cases() -> Vec<Case> {
     const PONG: u8 = 0x8a;
     const CLOSE: u8 = 0x88;
     let mut cases = Vec::new();
-    // Sizes around the three forms of the length, of both kinds.
+    // Sizes around the boundaries between the three length encodings, for text and binary.
     let sizes = [0, 1, 125, 126, 127, 128, 65_535, 65_536, MAX_MESSAGE];
     let payloads: Vec<Vec<u8>> = sizes.iter().map(|n| vec![b'*'; *n]).collect();
     for payload in &payloads {
@@ -223,7 +223,7 @@ fn cases() -> Vec<Case> {
             &[(BINARY, bad)],
         ));
     }
-    // Refused with the fragment that makes it wrong: the last one never comes.
+    // Must be refused at the fragment that makes it invalid: the last one is never sent.
     cases.push(fails(
         "bad UTF-8 fails at once",
         &[(0x01, b"\xce\xba"), (0x00, b"\xed\xa0")],
@@ -288,7 +288,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// The bytes of a case, sent by a client (`masks`) or by a server.
+/// Returns the bytes of a case, sent by a client (`masks`) or by a server.
 fn bytes_of(case: &Case, masks: bool) -> Vec<u8> {
     let mut out = Vec::new();
     for (first, right, payload) in &case.sent {
@@ -303,7 +303,7 @@ fn bytes_of(case: &Case, masks: bool) -> Vec<u8> {
     out
 }
 
-/// How a case's bytes are cut.
+/// Returns the piece sizes in which a case is sent.
 fn cuts(length: usize) -> Vec<usize> {
     let mut cuts = vec![length.max(1)];
     if length <= 600 {
@@ -315,14 +315,14 @@ fn cuts(length: usize) -> Vec<usize> {
     cuts
 }
 
-/// Sends a case in pieces, and checks every frame that comes back until the end.
+/// Sends a case in pieces and checks every frame that comes back until the end.
 async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: bool) {
     let _ = stream.set_nodelay(true);
     let bytes = bytes_of(case, as_client);
     let (mut read, mut write) = stream.split();
     let sending = async {
         for part in bytes.chunks(piece) {
-            // The other side may have closed at what it saw so far.
+            // The peer may have closed already because of the bytes so far.
             if write.write_all(part).await.is_err() {
                 break;
             }
@@ -334,11 +334,11 @@ async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: boo
         let mut input = vec![0; 32 * 1024];
         loop {
             match read.read(&mut input).await {
-                // What was sent after its Close may reset the connection behind it.
+                // Bytes sent after the peer's Close may reset the connection.
                 Ok(0) | Err(_) => break,
                 Ok(n) => came.extend_from_slice(&input[..n]),
             }
-            // A Close is the last frame; the client waits for the server's end.
+            // A Close must be the last frame; the client waits for the server's end.
             if frames(&came, as_client).is_some_and(|f| f.iter().any(|(b, _)| *b == 0x88)) {
                 break;
             }
@@ -374,8 +374,8 @@ async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: boo
     }
 }
 
-/// The frames that `bytes` are, unmasked; `None`: the last is not whole. Their masking has
-/// to be that of the other side.
+/// Decodes and unmasks frames; returns `None` if the last is incomplete. Checks that they are
+/// masked as the peer must mask them.
 fn frames(bytes: &[u8], from_server: bool) -> Option<Vec<(u8, Vec<u8>)>> {
     let (mut at, mut frames) = (0, Vec::new());
     while at < bytes.len() {
@@ -394,7 +394,7 @@ fn frames(bytes: &[u8], from_server: bool) -> Option<Vec<(u8, Vec<u8>)>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_gateway_meets_every_case() {
+async fn gateway_passes_conformance_cases() {
     let gateway = echo();
     let cases = cases();
     assert!(cases.len() > 100);
@@ -429,8 +429,8 @@ pub(crate) fn echo_up_to(max_message: usize) -> GatewayProcess {
     GatewayProcess::start(&Bus::embedded(Duration::from_secs(60)), options)
 }
 
-/// Opens a socket at `path` and sends back what comes, as the load's client reads and
-/// writes frames, compressed where the server agrees to that; the message it got last.
+/// Opens a socket at `path` and echoes messages with the codec of the load generator's client,
+/// compressed if the server agrees; returns the last message.
 pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let key = client_key(b"a nonce, 16 long");
@@ -485,7 +485,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
             put_masked(&mut out, Opcode::Close, MASK, &payload);
             ended = true;
         }
-        // A server that has seen its case may be gone.
+        // A server whose case is complete may be gone.
         let wrote = stream.write_all(&out).await;
         out.clear();
         input.clear();
@@ -504,7 +504,7 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_client_meets_every_case() {
+async fn client_passes_conformance_cases() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     for case in &cases() {
@@ -534,7 +534,7 @@ async fn the_client_meets_every_case() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_malformed_upgrade_opens_nothing() {
+async fn malformed_upgrade_is_refused() {
     let gateway = echo();
     let good = upgrade("/x", "");
     for (from, to, status) in [

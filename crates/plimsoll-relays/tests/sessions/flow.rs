@@ -1,4 +1,4 @@
-//! What a well-behaved client sees, and what becomes of one that is not.
+//! The normal flow of a session, and how the gateway treats misbehaving clients.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use plimsoll_wire::websocket::{Opcode, put_masked};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::client::{Came, Client, LIMIT, http, numbers, post};
+use crate::client::{Client, LIMIT, Received, http, numbers, post};
 use crate::stack::{Stack, quick};
 
 #[tokio::test]
@@ -44,8 +44,8 @@ async fn frame_numbers_continue_across_queries() {
         "a closed session runs no more"
     );
     client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
-    assert_eq!(client.next().await, Came::Close(1000));
-    assert_eq!(client.next().await, Came::End);
+    assert_eq!(client.next().await, Received::Close(1000));
+    assert_eq!(client.next().await, Received::End);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn only_unresponsive_clients_are_closed() {
         .ok()
         .unwrap();
     silent.answer_pings = false;
-    // It is there for longer than the silent one was allowed to be.
+    // The client is connected for longer than a silent one is tolerated.
     let mut living = Client::open(stack.gateway.address, &other, &others_token, "")
         .await
         .ok()
@@ -124,7 +124,7 @@ async fn only_unresponsive_clients_are_closed() {
     assert!(ended.is_err(), "{ended:?}");
 }
 
-/// Waits until all sockets are closed, and counted.
+/// Waits until all sockets are closed and counted.
 async fn until_no_client_is_there(stack: &Stack) {
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
@@ -158,7 +158,7 @@ async fn non_reading_client_is_closed() {
         .ok()
         .unwrap();
     assert_eq!(stack.run(&session).await, 200);
-    // 12 MB go out; the sockets hold a part of it, the gateway no more than its queue.
+    // 12 MB are sent; the sockets hold a part of it, the gateway at most its queue.
     until_no_client_is_there(&stack).await;
     drop(client);
     let metrics = stack.gateway.stop().await;
@@ -269,9 +269,9 @@ async fn unknown_session_returns_404() {
     );
 }
 
-/// Sends pings until nothing more is taken; how many bytes went.
+/// Sends pings until the socket accepts no more; returns the number of bytes sent.
 async fn flood(client: &mut Client, ping: &[u8]) -> usize {
-    /// More than kernels take of a connection, both ways.
+    /// More than the kernels buffer for a connection in both directions.
     const FLOOD: usize = 128 << 20;
     let chunk = ping.repeat(16 * 1024);
     let mut sent = 0;
@@ -325,7 +325,7 @@ async fn reading_pauses_while_pongs_pile_up() {
     let mut ping = Vec::new();
     put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
     let sent = flood(&mut client, &ping).await;
-    // The pongs of whole pings, of two bytes each.
+    // The pongs for the complete pings, of two bytes each.
     let owed = sent / ping.len() * 2;
     let (mut came, mut buffer) = (0, vec![0; 64 << 10]);
     while came < owed {

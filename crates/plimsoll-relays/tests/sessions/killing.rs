@@ -1,5 +1,5 @@
-//! Connections killed at random, hundreds of them, between clients and gateways and
-//! between gateways and Redis: no token is lost, doubled or out of its order.
+//! Kills hundreds of connections at random times, between clients and gateways and between gateways
+//! and Redis: no token may be lost, duplicated or reordered.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::load::{Loading, of};
 use crate::redis::Server;
 use crate::stack::{GatewayProcess, Stack, quick};
 
-/// Carries connections to `to` and cuts each off after a random while.
+/// A proxy that relays connections to `to` and cuts each after a random time.
 struct Killer {
     address: SocketAddr,
     kills: Arc<AtomicU64>,
@@ -25,7 +25,7 @@ struct Killer {
 }
 
 impl Killer {
-    /// Connections live `shortest` to twice as long.
+    /// Cuts connections after `shortest` to twice that time.
     async fn start(to: SocketAddr, shortest: Duration) -> Killer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -67,8 +67,8 @@ impl Killer {
     }
 }
 
-/// Everything was received, once and in order.
-pub(crate) fn whole(record: &StageRecord, queries: u64) {
+/// Asserts that everything was received, once and in order.
+pub(crate) fn assert_complete(record: &StageRecord, queries: u64) {
     let outcomes = || format!("{:?} {:?}", record.outcomes, record.measures);
     assert_eq!(
         (record.due, record.ok()),
@@ -88,10 +88,10 @@ pub(crate) fn whole(record: &StageRecord, queries: u64) {
     }
 }
 
-/// One query each of so many sessions, all whole, although something happens to the bus once all of
-/// them have begun and send tokens. A query that begins while the bus is away is refused, and how
-/// long it is away depends on the machine.
-pub(crate) async fn whole_despite(
+/// Runs one query in each of several sessions and asserts that all are complete, although something
+/// happens to the bus once all have begun to send tokens. A query that begins while the bus is down
+/// is refused, and how long it is down depends on the machine.
+pub(crate) async fn assert_complete_despite(
     stack: &Stack,
     gateway: &GatewayProcess,
     sessions: u32,
@@ -109,7 +109,7 @@ pub(crate) async fn whole_despite(
         disturbing.await;
     };
     let (record, ()) = tokio::join!(loading, disturbing);
-    whole(&record, queries);
+    assert_complete(&record, queries);
     record
 }
 
@@ -124,7 +124,7 @@ async fn killed_sockets_lose_no_tokens() {
     let record = Loading::closed(50, 3)
         .carry_out(stack.api, killer.address)
         .await;
-    whole(&record, 150);
+    assert_complete(&record, 150);
     assert!(killer.kills() >= 200, "{}", killer.kills());
     assert!(of(&record, Count::Reconnects) >= 200);
 }
@@ -139,7 +139,7 @@ async fn killed_redis_connections_lose_no_tokens() {
         ..LlmOptions::default()
     };
     let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
-    // A gateway that reaches its Redis over the killer; the backend's own way is safe.
+    // The gateway reaches its Redis through the killer; the backend connects directly.
     let gateway = GatewayProcess::start(
         &crate::redis::bus_at(killer.address).await,
         GatewayOptions::default(),
@@ -147,13 +147,13 @@ async fn killed_redis_connections_lose_no_tokens() {
     let record = Loading::closed(30, 4)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 120);
+    assert_complete(&record, 120);
     assert!(killer.kills() >= 10, "{}", killer.kills());
-    // Undisturbed, everything goes on.
+    // Without further disturbance everything continues to work.
     killer.active.store(false, Ordering::Relaxed);
     let again = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let record = Loading::closed(5, 2)
         .carry_out(again.api, gateway.address)
         .await;
-    whole(&record, 10);
+    assert_complete(&record, 10);
 }

@@ -1,5 +1,5 @@
-//! Clients that open their socket when the run has begun, or ended, and never say what they
-//! have: each gets every frame once.
+//! Clients that open their socket after the run has begun or ended, without naming their position:
+//! each gets every frame once.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use plimsoll_relays::llm::LlmOptions;
 use plimsoll_relays::token::Keys;
 use plimsoll_wire::websocket::Opcode;
 
-use crate::client::{Came, Client, LIMIT, http, numbers};
+use crate::client::{Client, LIMIT, Received, http, numbers};
 use crate::redis::Server;
 use crate::stack::{GatewayProcess, SECRET, Stack, quick};
 
-/// Waits until no run goes on.
+/// Waits until no run is in progress.
 async fn runs_are_over(api: SocketAddr) {
     let limit = tokio::time::Instant::now() + 2 * LIMIT;
     let request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -32,13 +32,13 @@ async fn open(gateway: SocketAddr, session: &str, token: &str) -> Client {
         .unwrap()
 }
 
-/// Says goodbye, and waits for the gateway's.
+/// Closes the socket and waits for the gateway's Close.
 async fn close(mut client: Client) {
     client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
     assert_eq!(client.close_code().await, 1000);
 }
 
-/// A socket when the session is made, which is closed; then for each query one after `/run`.
+/// Opens and closes a socket when the session is created, then opens one per query after `/run`.
 async fn each_query_has_a_socket_of_its_own(stack: &Stack, gateways: &[SocketAddr], over: bool) {
     let (session, token) = stack.session().await;
     close(open(gateways[0], &session, &token).await).await;
@@ -91,7 +91,7 @@ async fn new_socket_resumes_at_old_position() {
     let whole: Vec<u64> = (1..=301).collect();
     let mut seen = Vec::new();
     let mut old = open(stack.gateway.address, &session, &token).await;
-    // Each is replaced in mid-run by the next, and read to its end.
+    // Each socket is replaced by the next in the middle of a run, which is then read to its end.
     while seen.len() < whole.len() {
         for _ in 0..20.min(whole.len() - seen.len()) {
             seen.push(old.frame().await["seq"].as_u64().unwrap());
@@ -99,12 +99,12 @@ async fn new_socket_resumes_at_old_position() {
         let new = open(stack.gateway.address, &session, &token).await;
         loop {
             match old.next().await {
-                Came::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
-                Came::Close(code) => {
+                Received::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
+                Received::Close(code) => {
                     assert_eq!(code, 4001);
                     break;
                 }
-                Came::End => panic!("no Close"),
+                Received::End => panic!("no Close"),
             }
         }
         old = new;
@@ -116,14 +116,14 @@ async fn new_socket_resumes_at_old_position() {
 async fn unlogged_frames_pass_and_gaps_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
     let stack = Stack::on(bus, quick(), GatewayOptions::default());
-    // A backend that only publishes: the bus knows nothing of its sessions.
+    // The backend only publishes, so the bus knows nothing of its sessions.
     let token = Keys::new(&[SECRET.to_vec()])
         .unwrap()
         .sign("foreign")
         .unwrap();
     let publish = |text: String| stack.bus.post("foreign", &Bytes::from(text), Part::Middle);
     let mut client = open(stack.gateway.address, "foreign", &token).await;
-    // Numbered for each query anew.
+    // The numbers start anew with each query.
     for seq in [5, 6, 9, 1, 2] {
         publish(format!(r#"{{"type":"token","content":"x","seq":{seq}}}"#));
     }

@@ -1,5 +1,5 @@
-//! Backends and gateways that are stopped: health checks fail, clients that come are served, and what
-//! was accepted comes to its end, here or at another backend.
+//! Backends and gateways that are shutting down: health checks fail, clients are still served, and
+//! accepted runs finish, here or at another backend.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::client::{Client, http, numbers, post};
 use crate::redis::Server;
 use crate::stack::{Api, GatewayProcess, Stack, quick, session};
 
-/// Longer than any test here looks.
+/// Longer than any wait in these tests.
 const LAME_DUCK: Duration = Duration::from_secs(600);
 
 async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
@@ -24,7 +24,7 @@ async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
     http(of, &request).await
 }
 
-/// Waits until it says that it is stopping.
+/// Waits until the health check reports that the process is stopping.
 async fn until_leaving(of: SocketAddr) {
     let limit = Instant::now() + Duration::from_secs(60);
     while status(of, "/ready").await.0 != 503 {
@@ -53,7 +53,7 @@ async fn lame_duck_still_serves_clients() {
             assert!(status(of, path).await.1.starts_with("HTTP/1.1 200 "));
         }
     }
-    // A connection that a balancer keeps.
+    // A connection that a balancer keeps open.
     let mut kept = TcpStream::connect(api.address).await.unwrap();
     api.begin_to_stop();
     gateway.begin_to_stop();
@@ -81,12 +81,12 @@ async fn lame_duck_still_serves_clients() {
     let request = b"POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     kept.write_all(request).await.unwrap();
     let mut answer = String::new();
-    // To the end: the connection is closed.
+    // Reads until the connection is closed.
     kept.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains("connection: close"), "{answer}");
 }
 
-/// Tokens for longer than the drain time of these tests, which is half a second.
+/// Options with tokens for longer than the drain time of these tests, half a second.
 fn long() -> LlmOptions {
     LlmOptions {
         token_delay: Duration::from_millis(40),
@@ -97,7 +97,7 @@ fn long() -> LlmOptions {
 
 const SESSIONS: usize = 12;
 
-/// Clients whose runs have begun at this backend.
+/// Returns clients whose runs have begun at this backend.
 async fn running(api: SocketAddr, gateway: SocketAddr) -> Vec<(String, Client)> {
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
@@ -134,7 +134,7 @@ async fn unfinished_runs_move_to_another_backend() {
         assert_eq!(finish(&frames), "stop");
         let lock = server.ask(&format!("EXISTS session:{session}:run"));
         assert_eq!(lock, ":0\r\n");
-        // The session goes on where it now is.
+        // The session continues at the backend that took the run.
         assert_eq!(
             post(second.address, &format!("/session/{session}/run"))
                 .await
@@ -208,6 +208,6 @@ async fn incomplete_requests_time_out() {
         assert!(got.starts_with(answer), "{what}: {got}");
         assert_eq!(got.is_empty(), answer.is_empty(), "{what}: {got}");
     }
-    // Others are not in its way.
+    // Such requests do not block others.
     assert_eq!(post(api, &format!("/session/{session}/run")).await.0, 200);
 }

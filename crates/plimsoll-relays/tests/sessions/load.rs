@@ -1,5 +1,5 @@
-//! The load side against the stack, and against servers that lose, double and shuffle
-//! tokens, or say nothing: it must not take any of that for success.
+//! The load generator against the stack, and against servers that lose, duplicate and reorder
+//! tokens or send nothing: it must not count any of that as success.
 //!
 //! Long because each way of losing a token has a server of its own.
 
@@ -34,7 +34,7 @@ pub(crate) struct Loading {
     queries: u32,
     deadline: Duration,
     reconnect_pause: Duration,
-    /// Open loop: sessions a second, for a second.
+    /// Open loop: sessions per second, for one second.
     rate: Option<f64>,
     think: Duration,
     expect_tokens: Option<u64>,
@@ -57,7 +57,7 @@ impl Loading {
         Loading { deadline, ..self }
     }
 
-    /// Puts the load on, and merges what was recorded.
+    /// Runs the load and merges what was recorded.
     pub(crate) async fn carry_out(self, api: SocketAddr, socket: SocketAddr) -> StageRecord {
         let calls = u64::from(self.clients) * u64::from(self.queries);
         let call = SessionCall {
@@ -173,7 +173,7 @@ async fn every_token_arrives_exactly_once() {
     assert_eq!(measures.times(TimeMeasure::FirstToken).len(), 200);
     assert_eq!(measures.times(TimeMeasure::TokenGap).len(), 200 * 17);
     assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 50);
-    // 18 tokens of 2 ms each: no query can be faster, and the times say so.
+    // 18 tokens at 2 ms each: no query can be faster, and the recorded times must show that.
     assert!(record.response.histogram().unwrap().min() >= 35_000_000);
 }
 
@@ -198,9 +198,9 @@ async fn open_sessions_pause_between_queries() {
     let begun = tokio::time::Instant::now();
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
     assert_eq!((record.due, record.ok()), (15, 15));
-    // The last one comes at 0.8 s, and pauses twice.
+    // The last session begins at 0.8 s and pauses twice.
     assert!(begun.elapsed() > Duration::from_millis(1900));
-    // A pause is no response time; 10 of the 15 queries come after one.
+    // A pause is no response time; 10 of the 15 queries follow one.
     let response = record.response.histogram().unwrap();
     assert!(response.value_at_quantile(0.5) < 600_000_000);
 }
@@ -211,7 +211,7 @@ async fn socket_404_is_not_retried() {
     let mut loading = Loading::closed(3, 2);
     loading.reconnect_pause = Duration::from_secs(60);
     let begun = tokio::time::Instant::now();
-    // The API has no such path: 404.
+    // The API has no such path, so it answers 404.
     let record = loading.carry_out(stack.api, stack.api).await;
     assert_eq!((record.due, record.ok()), (6, 0));
     let refused = record.outcomes.of(Outcome::SocketRefused);
@@ -227,7 +227,7 @@ async fn gateway_shutdown_loses_no_tokens() {
     };
     let stack = Stack::start(slow, GatewayOptions::default());
     let steady = GatewayProcess::start(&stack.bus, GatewayOptions::default());
-    // A balancer of the simplest kind: the first one while it is there, then the other.
+    // A trivial balancer: uses the first gateway while it is up, then the other.
     let balancer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let front = balancer.local_addr().unwrap();
     let backends = [stack.gateway.address, steady.address];
@@ -245,7 +245,7 @@ async fn gateway_shutdown_loses_no_tokens() {
     });
     let loading = Loading::closed(30, 3).carry_out(stack.api, front);
     let killing = async {
-        // All are there, in the midst of their first queries.
+        // All sessions are in the middle of their first queries.
         stack.gateway.until("sessions_open", 30).await;
         stack.gateway.until("frames_total", 60).await;
         stack.gateway.stop().await
@@ -259,20 +259,20 @@ async fn gateway_shutdown_loses_no_tokens() {
     assert_eq!(metrics.closed_with(1012).get(), 30);
 }
 
-/// What a run that has begun is followed by first.
+/// The first event after the begin of a run.
 #[derive(Clone, Copy, Debug)]
 enum First {
     Answer,
     Frames,
 }
 
-/// What `/close` is answered.
+/// The response to `/close`.
 #[derive(Clone, Copy, Debug)]
 enum Close {
     Ok,
     Refused,
     Unanswered,
-    /// The connection ends.
+    /// The connection is closed.
     CutOff,
 }
 
@@ -280,7 +280,8 @@ async fn serve(run: &'static str, first: First, frames: &'static [&'static str])
     serve_with(run, first, frames, Close::Ok).await
 }
 
-/// Answers the API, a run by `run`, and on the socket sends `frames` once a run has begun.
+/// Serves the API, answering `/run` with `run`, and sends `frames` on the socket once a run has
+/// begun.
 async fn serve_with(
     run: &'static str,
     first: First,
@@ -364,7 +365,7 @@ async fn lie(
         if text.contains("/run") && matches!(first, First::Frames) {
             begun.send(()).unwrap();
             heard.recv().await.unwrap();
-            // The client reads them before what comes only now.
+            // The client reads these before those that come only now.
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let body = match () {
@@ -418,7 +419,7 @@ async fn lost_tokens_fail_query() {
             ],
             (Outcome::RunFailed, 0, 0, 0),
         ),
-        // No numbers and no count, but the API's: it announced three.
+        // There are no numbers and no count except the API's, which announced three.
         (&[BARE, BARE, BARE, BARE_DONE], (Outcome::Ok, 0, 0, 0)),
         (&[BARE, BARE_DONE], (Outcome::TokensShort, 2, 0, 0)),
         (&[BARE_DONE], (Outcome::TokensShort, 3, 0, 0)),
@@ -426,7 +427,7 @@ async fn lost_tokens_fail_query() {
             &[BARE, BARE, BARE, BARE, BARE_DONE],
             (Outcome::TokensLost, 0, 0, 0),
         ),
-        // All that was sent has come, and it is not all there was to be.
+        // Everything that was sent has arrived, but fewer tokens than announced.
         (
             &[
                 ONE,
@@ -462,14 +463,14 @@ async fn expect_tokens_applies_without_announced_count() {
         ("{}", None, Outcome::Ok, 0),
         ("{}", Some(2), Outcome::Ok, 0),
         ("{}", Some(5), Outcome::TokensShort, 3),
-        // Of another type than ours: no number is announced.
+        // Frames of a foreign type, which announce no number.
         (
             r#"{"run":"r-1","tokens":["a"]}"#,
             Some(5),
             Outcome::TokensShort,
             3,
         ),
-        // The service knows better than the plan.
+        // The number that the service announces takes precedence over the plan's.
         (r#"{"tokens":2}"#, Some(5), Outcome::Ok, 0),
         (r#"{"tokens":4}"#, Some(1), Outcome::TokensShort, 2),
     ] {
@@ -495,7 +496,7 @@ async fn failed_close_fails_session() {
         let mut loading = Loading::closed(1, 2);
         loading.deadline = Duration::from_secs(2);
         let record = loading.carry_out(server, server).await;
-        // Its queries were.
+        // Its queries succeeded.
         assert_eq!((record.due, record.ok()), (2, 2), "{:?}", record.outcomes);
         let sessions = [
             Count::keyed("sessions_ok"),
@@ -529,7 +530,7 @@ async fn failed_session_start_fails_all_queries() {
         record.outcomes
     );
     assert_eq!((record.ok(), record.due), (0, 12));
-    // A gateway with another secret: refused once, and not asked again.
+    // The gateway has another secret: the refusal is final and not retried.
     let foreign = crate::stack::foreign_gateway(&stack.bus);
     let record = Loading::closed(3, 4)
         .carry_out(stack.api, foreign.address)

@@ -1,5 +1,5 @@
-//! Servers that say they are Redis and send more than they were asked for: what they can make the gateway
-//! hold is bounded.
+//! Malicious Redis servers that send more than was requested: the memory that they can make the
+//! gateway use is bounded.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -15,12 +15,12 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
-/// More than the sockets between the two hold, and far less than is sent.
+/// More than the sockets in between buffer, and far less than is sent.
 const MAX_TAKEN: usize = 96 << 20;
-/// On every connection.
+/// Applies to every connection.
 const SENT: usize = 512 << 20;
 
-/// What a server sends on connections: once, and then again and again.
+/// The bytes that a server sends on each connection: once, and then repeatedly.
 type Lie = (&'static str, &'static [u8], &'static [u8]);
 
 const LIES: [Lie; 4] = [
@@ -30,8 +30,8 @@ const LIES: [Lie; 4] = [
     ("a long list", b"*2000000000\r\n", b"_\r\n"),
 ];
 
-/// Answers greetings with a lie, over TLS where there is one. Returns its port, how many bytes a connection has taken
-/// at most, and how many connections are over.
+/// Starts a server that answers greetings with malicious bytes, optionally over TLS. Returns its
+/// port, the most bytes that a connection has accepted, and the number of closed connections.
 fn liar(
     (_, once, again): Lie,
     tls: Option<Arc<ServerConfig>>,
@@ -60,7 +60,7 @@ fn liar(
     (port, taken, ended)
 }
 
-/// The bytes that were sent before the other end closed the connection.
+/// Returns the number of bytes sent before the peer closed the connection.
 fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
     if stream.read(&mut [0; 1024]).is_err() || stream.write_all(once).is_err() {
         return 0;
@@ -76,7 +76,7 @@ fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
     sent
 }
 
-/// A certificate for localhost, and what signed it.
+/// Returns a certificate for localhost and the CA that signed it.
 fn secured() -> (TempDir, Arc<ServerConfig>) {
     let folder = tempfile::tempdir().unwrap();
     make_certificates(folder.path(), &Options::default()).unwrap();
@@ -89,7 +89,7 @@ fn secured() -> (TempDir, Arc<ServerConfig>) {
     (folder, Arc::new(config))
 }
 
-/// Waits until three connections of a bus have ended, and looks at what they took.
+/// Waits until three connections of a bus have ended, and checks how much they accepted.
 async fn assert_bounded(
     address: RedisAddress,
     (_, taken, ended): &(u16, Arc<AtomicUsize>, Arc<AtomicUsize>),
@@ -125,7 +125,7 @@ async fn malicious_redis_replies_are_bounded() {
 async fn malicious_redis_replies_over_tls_are_bounded() {
     let (folder, config) = secured();
     let authorities = fs::read(folder.path().join("ca.crt")).unwrap();
-    // A line without an end: one that is sent, and not only announced.
+    // A line without an end that is actually sent, not only announced.
     let lie = LIES[1];
     let liar = liar(lie, Some(config));
     for (scheme, master) in [

@@ -1,4 +1,4 @@
-//! The LLM simulator, the bus and the gateway together, over real sockets on loopback.
+//! Tests of the LLM simulator, the bus and the gateway together, over real sockets on loopback.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,5 +1,5 @@
-//! The ways to Redis: TLS, a unix socket, users and passwords, Sentinel and a cluster. And what
-//! becomes of the tokens when the master of either is lost.
+//! Ways of connecting to Redis: TLS, a Unix socket, users and passwords, Sentinel and a cluster;
+//! and that no token is lost when a master fails.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -11,13 +11,13 @@ use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, numbers};
-use crate::killing::{whole, whole_despite};
+use crate::killing::{assert_complete, assert_complete_despite};
 use crate::load::Loading;
 use crate::ports::free_port;
 use crate::redis::{READY_LIMIT, Server};
 use crate::stack::{GatewayProcess, Stack, quick};
 
-/// For what a failover interrupts, on a busy machine.
+/// Timeout for what a failover interrupts, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn address(url: &str) -> RedisAddress {
@@ -34,7 +34,7 @@ async fn ready(address: &RedisAddress) -> Bus {
     bus
 }
 
-/// Why an address can't be used. One that is tried again and again ends as `Away`.
+/// Returns why an address is unusable. One that is retried ends as `Away`.
 async fn refusal(address: &RedisAddress) -> String {
     let bus = bus(address);
     match bus.ready(PATIENCE).await {
@@ -43,15 +43,15 @@ async fn refusal(address: &RedisAddress) -> String {
     }
 }
 
-/// Sessions whose backend and gateway have connections of their own.
-async fn carries_sessions(address: &RedisAddress) {
+/// Runs sessions whose backend and gateway have separate connections.
+async fn assert_sessions_work(address: &RedisAddress) {
     let stack = Stack::on(ready(address).await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(address).await, GatewayOptions::default());
     let record = Loading::closed(10, 2)
         .within(PATIENCE)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 20);
+    assert_complete(&record, 20);
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
@@ -62,7 +62,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Certificates of servers that demand one of their clients, and of each other.
+/// Certificates for servers that require client certificates, also from each other.
 struct Secured {
     set: CertificateSet,
     _folder: tempfile::TempDir,
@@ -77,7 +77,7 @@ impl Secured {
         }
     }
 
-    /// A server's lines of configuration.
+    /// Returns the server's configuration lines.
     fn lines(&self) -> String {
         let set = &self.set;
         format!(
@@ -95,7 +95,7 @@ impl Secured {
         std::fs::read(&self.set.ca_cert).unwrap()
     }
 
-    /// With what such servers are to be trusted by, and shown.
+    /// Returns an address with the CA of such servers and a client certificate.
     fn reach(&self, url: &str) -> RedisAddress {
         let read = |path: &std::path::Path| std::fs::read(path).unwrap();
         let client = (read(&self.set.client_cert), read(&self.set.client_key));
@@ -116,8 +116,8 @@ async fn sessions_run_over_mutual_tls() {
         let authority = Some(secured.authority());
         plain.clone().with_certificates(authority, client)
     };
-    carries_sessions(&secured.reach(&url)).await;
-    // A server whose certificate is of an unknown authority, and one that demands a certificate.
+    assert_sessions_work(&secured.reach(&url)).await;
+    // A server with a certificate of an unknown CA, and one that requires a client certificate.
     let reason = refusal(&plain).await;
     assert!(reason.contains("UnknownIssuer"), "{reason}");
     let reason = refusal(&trusting(None).unwrap()).await;
@@ -125,11 +125,11 @@ async fn sessions_run_over_mutual_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn over_a_unix_socket() {
+async fn sessions_run_over_unix_socket() {
     let server = Server::configured("port 0\nunixsocket DIR/socket");
     let path = server.dir.path().join("socket");
-    carries_sessions(&address(&format!("unix://{}", path.display()))).await;
-    carries_sessions(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
+    assert_sessions_work(&address(&format!("unix://{}", path.display()))).await;
+    assert_sessions_work(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -141,8 +141,8 @@ async fn redis_auth_error_is_immediate() {
     );
     let with =
         |credentials: &str| address(&format!("redis://{credentials}127.0.0.1:{}", server.port));
-    carries_sessions(&with("plimsoll:s%2Fcret@")).await;
-    carries_sessions(&with(":both@")).await;
+    assert_sessions_work(&with("plimsoll:s%2Fcret@")).await;
+    assert_sessions_work(&with(":both@")).await;
     for (credentials, needle) in [
         ("plimsoll:wrong@", "WRONGPASS"),
         (":wrong@", "WRONGPASS"),
@@ -173,7 +173,7 @@ async fn redis_auth_error_is_immediate() {
     )))
     .await;
     assert!(reason.contains("cluster support disabled"), "{reason}");
-    // No server there is something else: it may come yet.
+    // A missing server is no permanent error: it may still start.
     let absent = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
     let error = absent.ready(Duration::from_millis(200)).await.unwrap_err();
     assert!(matches!(error, BusError::Away { .. }), "{error}");
@@ -196,7 +196,7 @@ async fn sessions_follow_tls_sentinel_failover() {
     failing_over(Some(&Secured::new())).await;
 }
 
-/// `secured`: all connections are, but those of the test itself, which go to other ports.
+/// `secured` applies to all connections except the test's own, which use other ports.
 async fn failing_over(secured: Option<&Secured>) {
     let start = |lines: &str| {
         let Some(secured) = secured else {
@@ -237,7 +237,7 @@ async fn failing_over(secured: Option<&Secured>) {
         port.parse::<u16>().unwrap()
     };
     let mut idle = Idle::open(&stack, &gateway, 4).await;
-    // Of a master that is asked to go, and of one that is killed.
+    // A master that is asked to step down, and one that is killed.
     for killed in [false, true] {
         let old = master();
         let losing = async {
@@ -248,7 +248,7 @@ async fn failing_over(secured: Option<&Secured>) {
                 assert!(sentinel.ask("SENTINEL FAILOVER main").starts_with("+OK"));
             }
         };
-        whole_despite(&stack, &gateway, 20, losing).await;
+        assert_complete_despite(&stack, &gateway, 20, losing).await;
         until("no failover", || master() != old);
         if !killed {
             let (old, _) = servers.iter().find(|(_, port)| *port == old).unwrap();
@@ -258,21 +258,21 @@ async fn failing_over(secured: Option<&Secured>) {
                 known.contains("\r\nslave\r\n") && known.contains("\r\nok\r\n")
             });
         }
-        // Before the old master follows, Redis would lose what is posted to it, and say nothing.
+        // Until the old master becomes a replica, Redis would silently lose what is posted to it.
         idle.query().await;
     }
 }
 
-/// Sessions whose sockets stay open between their queries, whatever happens to the bus meanwhile.
+/// Sessions whose sockets stay open between queries while the bus fails and recovers.
 struct Idle<'a> {
     stack: &'a Stack,
     sessions: Vec<(String, Client)>,
-    /// Frames that each has received.
+    /// The number of frames that each session has received.
     received: u64,
 }
 
 impl<'a> Idle<'a> {
-    /// Opens sessions, and sends each a first query.
+    /// Opens sessions and sends a first query in each.
     async fn open(stack: &'a Stack, gateway: &GatewayProcess, sessions: usize) -> Idle<'a> {
         let mut idle = Idle {
             stack,
@@ -288,7 +288,7 @@ impl<'a> Idle<'a> {
         idle
     }
 
-    /// Sends each another query, as soon as the backend has noticed that the bus is back.
+    /// Sends another query in each, once the backend has noticed that the bus is back.
     async fn query(&mut self) {
         let limit = Instant::now() + PATIENCE;
         for (session, _) in &self.sessions {
@@ -309,7 +309,7 @@ impl<'a> Idle<'a> {
     }
 }
 
-/// A command of the client that administers clusters.
+/// Runs a redis-cli command to administer a cluster.
 fn redis_cli(arguments: &[String]) {
     let made = Command::new("redis-cli")
         .args(["--cluster-yes", "--cluster"])
@@ -324,7 +324,7 @@ fn redis_cli(arguments: &[String]) {
     );
 }
 
-/// Three masters, without replicas; with more lines of configuration.
+/// Starts three masters without replicas, with additional configuration lines.
 fn cluster(more: impl Fn() -> String) -> Vec<Server> {
     let nodes: Vec<Server> = (0..3)
         .map(|_| {
@@ -363,12 +363,12 @@ async fn cluster_uses_all_nodes_without_loss() {
     let address = to_all(&nodes);
     let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
-    // Undisturbed; while all connections are cut; while a node dies and comes back empty.
+    // Without disturbance; while all connections are cut; while a node dies and comes back empty.
     let record = Loading::closed(30, 2)
         .within(PATIENCE)
         .carry_out(stack.api, gateway.address)
         .await;
-    whole(&record, 60);
+    assert_complete(&record, 60);
     for node in &nodes {
         let logs = node.ask("KEYS session:{*}:log");
         assert!(
@@ -378,18 +378,18 @@ async fn cluster_uses_all_nodes_without_loss() {
     }
     let mut idle = Idle::open(&stack, &gateway, 12).await;
     let cutting = async { nodes.iter().for_each(Server::drop_connections) };
-    whole_despite(&stack, &gateway, 30, cutting).await;
+    assert_complete_despite(&stack, &gateway, 30, cutting).await;
     idle.query().await;
     let killing = async {
         nodes[1].kill();
         nodes[1].restart();
     };
-    whole_despite(&stack, &gateway, 30, killing).await;
+    assert_complete_despite(&stack, &gateway, 30, killing).await;
     idle.query().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_over_tls() {
+async fn sessions_run_over_tls_cluster() {
     let secured = Secured::new();
     let ports = std::cell::RefCell::new(Vec::new());
     let _nodes = cluster(|| {
@@ -402,10 +402,10 @@ async fn a_cluster_over_tls() {
         .iter()
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
-    carries_sessions(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
+    assert_sessions_work(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
 }
 
-/// Each node's slots go to the next one, a third of them at a time, while clients read.
+/// Moves each node's slots to the next one, a third at a time, while clients read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_migration_loses_no_tokens() {
     let nodes = cluster(String::new);
@@ -442,7 +442,7 @@ async fn slot_migration_loses_no_tokens() {
             moved.await.unwrap();
         };
         let (record, ()) = tokio::join!(loading, moving);
-        whole(&record, 160);
+        assert_complete(&record, 160);
     }
     for node in &nodes {
         until("slots are still moving", || {

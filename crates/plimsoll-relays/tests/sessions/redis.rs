@@ -1,4 +1,4 @@
-//! The same over a real Redis server, and what becomes of the tokens when it is killed.
+//! The sessions over a real Redis server, and that no token is lost when it is killed.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -12,14 +12,14 @@ use plimsoll_relays::llm::LlmOptions;
 use tokio::time::Instant;
 
 use crate::client::{Client, numbers};
-use crate::killing::whole_despite;
+use crate::killing::assert_complete_despite;
 use crate::load::{Loading, of};
 use crate::ports::free_port;
 use crate::stack::{GatewayProcess, Stack, quick};
 
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 
-/// A redis-server on a free port, without persistence, killed when dropped.
+/// A redis-server on a free port without persistence, killed when dropped.
 pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
@@ -31,8 +31,8 @@ impl Server {
         Server::configured("")
     }
 
-    /// With lines of its configuration, in which PORT is its own and DIR its folder. Listens
-    /// without TLS where they say nothing else.
+    /// Starts a server with these configuration lines, in which PORT is replaced by its port and
+    /// DIR by its folder. It listens without TLS unless they say otherwise.
     pub(crate) fn configured(lines: &str) -> Server {
         let port = free_port();
         let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ impl Server {
         assert!(sent.success(), "kill {signal}");
     }
 
-    /// Ends all connections of clients, as a lost network would.
+    /// Closes all client connections, as a network failure would.
     pub(crate) fn drop_connections(&self) {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream
@@ -87,8 +87,8 @@ impl Server {
         let _ = stream.read(&mut [0; 64]).unwrap();
     }
 
-    /// What Redis answers to a command, as it is on the wire. Asked again where the connection
-    /// is cut: Sentinel does that to a server whose master is another from now on.
+    /// Returns Redis's reply to a command in wire format. Retries if the connection is cut, which
+    /// Sentinel does to a server when its master changes.
     pub(crate) fn ask(&self, command: &str) -> String {
         let limit = Instant::now() + Duration::from_secs(60);
         loop {
@@ -158,7 +158,7 @@ pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have been killed by the test.
+        // The test may have killed it already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -190,7 +190,7 @@ async fn separate_gateways_share_one_redis() {
         numbers(&client.until_done().await),
         (1..=19).collect::<Vec<u64>>()
     );
-    // What was sent is in the log for a client that comes later, to the other gateway.
+    // The frames are in the log for a client that connects later to the other gateway.
     let gateway = stack.gateway.address;
     let mut late = Client::open(gateway, &session, &token, "?after=10")
         .await
@@ -223,7 +223,7 @@ async fn dead_backend_run_is_taken_over() {
     assert!(matches!(alive.begin_run("s").await, Err(BeginError::Busy)));
     drop(listening);
     drop(dead);
-    // Redis sees that the connection is gone, and then there is no other listener.
+    // Redis notices the closed connection, after which the run has no listener.
     let limit = Instant::now() + Duration::from_secs(60);
     let begun = loop {
         match alive.begin_run("s").await {
@@ -244,7 +244,7 @@ async fn redis_crash_loses_no_tokens() {
     };
     let stack = Stack::on(server.bus().await, slow, GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    // The server dies in the middle of every session's query, and comes back empty.
+    // The server is killed in the middle of every session's query and restarts empty.
     let killing = async {
         server.kill();
         let path = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -258,9 +258,9 @@ async fn redis_crash_loses_no_tokens() {
         }
         server.restart();
     };
-    let record = whole_despite(&stack, &gateway, 40, killing).await;
+    let record = assert_complete_despite(&stack, &gateway, 40, killing).await;
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
-    // And everything goes on as before.
+    // Everything continues as before.
     let record = Loading::closed(10, 2)
         .carry_out(stack.api, gateway.address)
         .await;
@@ -278,15 +278,15 @@ async fn redis_stall_loses_no_tokens() {
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let stopping = async {
         server.signal("-STOP");
-        // Longer than any pause of a run, shorter than what is waited for an answer.
+        // Longer than any pause within a run, shorter than the timeout for a reply.
         tokio::time::sleep(Duration::from_secs(2)).await;
         server.signal("-CONT");
     };
-    whole_despite(&stack, &gateway, 30, stopping).await;
+    assert_complete_despite(&stack, &gateway, 30, stopping).await;
     let record = Loading::closed(30, 1)
         .carry_out(stack.api, gateway.address)
         .await;
-    crate::killing::whole(&record, 30);
+    crate::killing::assert_complete(&record, 30);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -298,7 +298,7 @@ async fn empty_redis_gets_known_sessions_back() {
         let opened = Client::open(gateway.address, session, token, query).await;
         opened.unwrap_or_else(|status| panic!("refused with {status}"))
     };
-    // Until the backend has noticed that its Redis is back.
+    // Waits until the backend has noticed that Redis is back.
     let run = async |session: &str| {
         loop {
             match stack.run(session).await {
@@ -311,7 +311,7 @@ async fn empty_redis_gets_known_sessions_back() {
     let mut client = open(&session, &token, "").await;
     let (fresh, fresh_token) = stack.session().await;
     let mut fresh_client = open(&fresh, &fresh_token, "").await;
-    // This one has no socket, and the other one is over.
+    // This session has no socket, and the other one is over.
     let (unknown, _) = stack.session().await;
     let (closed, closed_token) = stack.session().await;
     let _closed_client = open(&closed, &closed_token, "").await;
@@ -321,7 +321,7 @@ async fn empty_redis_gets_known_sessions_back() {
     let epoch = client.until_done().await[0]["epoch"].as_u64().unwrap();
     stack.settled().await;
 
-    // A connection that is lost loses no data: what is over stays over.
+    // A lost connection loses no data: a session that is over stays over.
     let before = stack.bus.generation();
     server.drop_connections();
     let limit = Instant::now() + Duration::from_secs(60);
@@ -343,7 +343,7 @@ async fn empty_redis_gets_known_sessions_back() {
     assert_eq!(numbers(&frames), (1..=19).collect::<Vec<u64>>());
     assert_eq!(run(&unknown).await, 404);
 
-    // A client that has everything goes on; one that has not gets a notice.
+    // A client that has everything continues; one that missed frames gets a notice.
     let mut whole = open(&session, &token, &format!("?after=38&epoch={epoch}")).await;
     assert_eq!(whole.frame().await["resumed"], true);
     let mut behind = open(&session, &token, "?after=7").await;

@@ -1,4 +1,4 @@
-//! Bad tokens, bad upgrades, bad frames: each its status or its close code.
+//! Invalid tokens, upgrades and frames get the right HTTP status or close code.
 
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::token::Keys;

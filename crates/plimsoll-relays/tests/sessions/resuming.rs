@@ -1,11 +1,11 @@
-//! Connections are cut again and again; every client sees 1..n exactly once, in order.
+//! Clients whose connections are cut repeatedly receive 1..n exactly once and in order.
 
 use std::time::Duration;
 
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 
-use crate::client::{Came, Client, numbers};
+use crate::client::{Client, Received, numbers};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn client_resumes_after_last_frame() {
     let (session, token) = stack.session().await;
     stack.run(&session).await;
     let gateway = stack.gateway.address;
-    // No client was connected during the run: one that resumes at 0 gets all of it.
+    // No client was connected during the run, so one that resumes at 0 gets all of it.
     let mut client = Client::open(gateway, &session, &token, "?after=0")
         .await
         .ok()
@@ -36,7 +36,8 @@ async fn client_resumes_after_last_frame() {
         .unwrap();
     assert_eq!(client.frame().await["resumed"], true);
     assert_eq!(numbers(&client.until_done().await), [16, 17, 18, 19]);
-    // Another epoch, or a number that never was: a notice, and what there is from its beginning.
+    // For another epoch or a number that never existed the client gets a notice, then the log from
+    // its beginning.
     for query in [
         format!("?after=15&epoch={}", epoch + 1),
         "?after=99".to_owned(),
@@ -55,7 +56,7 @@ async fn client_resumes_after_last_frame() {
             (1..=19).collect::<Vec<u64>>()
         );
     }
-    // One that says nothing goes on where the last one stopped.
+    // A client that names no position continues where the last socket stopped.
     let mut client = Client::open(gateway, &session, &token, "")
         .await
         .ok()
@@ -83,15 +84,15 @@ async fn gateway_shutdown_staggers_session_closes() {
     stack.gateway.stop().await;
     let mut closed = clients.join_all().await;
     closed.sort_unstable();
-    // Over half of the drain time, 500 ms here: 12.5 ms each. Who is late to read is late
-    // to know, so the gaps are held to the whole.
+    // Closes are spread over half of the drain time, here 500 ms: 12.5 ms each. A late reader
+    // notices a close late, so the gaps are checked against the total.
     let whole = closed[19] - closed[0];
     let gaps = closed.windows(2).map(|pair| pair[1] - pair[0]);
     assert!(whole >= Duration::from_millis(100), "{whole:?}");
     assert!(gaps.max() < Some(whole * 3 / 4), "{closed:?}");
 }
 
-/// Reads a session of `last` frames and cuts its connection every few frames.
+/// Reads a session of `last` frames and cuts the connection every few frames.
 async fn read_with_cuts(
     gateways: Vec<std::net::SocketAddr>,
     session: String,
@@ -113,10 +114,10 @@ async fn read_with_cuts(
         let cut_after = (seed >> 33) % 9;
         for _ in 0..=cut_after {
             match client.next().await {
-                Came::Frame(frame) if frame["type"] == "resumed" => {
+                Received::Frame(frame) if frame["type"] == "resumed" => {
                     assert_eq!(frame["resumed"], true, "{frame}");
                 }
-                Came::Frame(frame) => {
+                Received::Frame(frame) => {
                     seen += 1;
                     assert_eq!(
                         frame["seq"].as_u64(),
@@ -127,7 +128,7 @@ async fn read_with_cuts(
                         return cuts;
                     }
                 }
-                Came::Close(_) | Came::End => break,
+                Received::Close(_) | Received::End => break,
             }
         }
         cuts += 1;
@@ -150,7 +151,8 @@ async fn disconnects_lose_and_duplicate_nothing() {
         assert_eq!(stack.run(&session).await, 200);
         readers.spawn(read_with_cuts(addresses.clone(), session, token, 100, seed));
     }
-    // The gateway's side: one of the two closes all its sessions in mid-stream and is gone.
+    // The gateway's side: one of the two closes all its sessions in the middle of a stream and
+    // exits.
     stack.gateway.until("frames_total", 300).await;
     let metrics = stack.gateway.stop().await;
     let closed = metrics.closed_with(1012).get();

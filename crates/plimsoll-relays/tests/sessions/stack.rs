@@ -1,4 +1,4 @@
-//! A backend and gateways on one bus, on free ports, ended when dropped.
+//! A backend and gateways on one bus and on free ports, stopped when dropped.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -61,12 +61,12 @@ impl GatewayProcess {
         }
     }
 
-    /// Stops it, and does not wait.
+    /// Begins to stop it without waiting.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stop.take();
     }
 
-    /// One of the gateway's counters or gauges.
+    /// Returns one of the gateway's counters or gauges.
     pub(crate) async fn counter(&self, counter: &str) -> u64 {
         counted(self.address, &format!("plimsoll_gateway_{counter}")).await
     }
@@ -110,7 +110,7 @@ impl Api {
         }
     }
 
-    /// Stops it, and does not wait.
+    /// Begins to stop it without waiting.
     pub(crate) fn begin_to_stop(&mut self) {
         self.stop.take();
     }
@@ -143,29 +143,29 @@ impl Stack {
         }
     }
 
-    /// A session and its token.
+    /// Creates a session; returns its id and token.
     pub(crate) async fn session(&self) -> (String, String) {
         session(self.api).await
     }
 
-    /// One of the backend's counters or gauges.
+    /// Returns one of the backend's counters or gauges.
     async fn counter(&self, counter: &str) -> u64 {
         counted(self.api, &format!("plimsoll_llm_{counter}")).await
     }
 
-    /// Runs that the backend has begun since its start.
+    /// Returns the number of runs that the backend has begun since its start.
     pub(crate) async fn runs(&self) -> u64 {
         self.counter("runs_total").await
     }
 
-    /// Waits until the backend has begun so many runs since its start.
+    /// Waits until the backend has begun this many runs since its start.
     pub(crate) async fn until_runs(&self, least: u64) {
         let reached = async || self.runs().await >= least;
         waited("runs have not begun", reached).await;
     }
 
-    /// Waits until the bus has all of every run. A client may have its last token before that, and
-    /// what the backend is not sure of it posts again.
+    /// Waits until every run has reached the bus completely. A client may have its last token
+    /// before that, and the backend posts unconfirmed frames again.
     pub(crate) async fn settled(&self) {
         let reached = async || self.counter("runs_going_on").await == 0;
         waited("runs go on", reached).await;
@@ -176,7 +176,7 @@ impl Stack {
     }
 }
 
-/// A counter or a gauge of a page of metrics.
+/// Reads a counter or gauge from a metrics page.
 async fn counted(at: SocketAddr, name: &str) -> u64 {
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let (_, _, page) = http(at, request).await;
@@ -185,7 +185,7 @@ async fn counted(at: SocketAddr, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {page}"))
 }
 
-/// Waits for what comes sooner or later on any machine.
+/// Waits for a condition that becomes true sooner or later on any machine.
 async fn waited(not_yet: &str, reached: impl AsyncFn() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !reached().await {
@@ -194,7 +194,7 @@ async fn waited(not_yet: &str, reached: impl AsyncFn() -> bool) {
     }
 }
 
-/// A session of a backend, and its token.
+/// Creates a session at a backend; returns its id and token.
 pub(crate) async fn session(api: SocketAddr) -> (String, String) {
     let (status, made) = post(api, "/session/create").await;
     assert_eq!(status, 200, "{made}");
@@ -202,7 +202,7 @@ pub(crate) async fn session(api: SocketAddr) -> (String, String) {
     (text("session_id"), text("token"))
 }
 
-/// One that knows another secret.
+/// Starts a gateway with another secret.
 pub(crate) fn foreign_gateway(bus: &Bus) -> GatewayProcess {
     GatewayProcess::with_secret(bus, GatewayOptions::default(), &[b'x'; 40])
 }

@@ -1,4 +1,4 @@
-//! Calls over several upstreams, and upstreams that take their time.
+//! Balancing of calls over several upstreams, and upstreams that are slow.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::thread;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::{Form, Frame, Kind, Status};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, echo_server, eventually, request, route, sidecar};
 
-/// Answers to every request, with its content, once it is to read.
+/// Answers every request with its content as soon as it may read.
 struct BoltService {
     address: SocketAddr,
     answered: Arc<AtomicU64>,
@@ -79,14 +79,14 @@ fn calls_are_balanced_across_upstreams() {
         services[0].address,
         services[1].address,
     ));
-    // One client, one connection: it is calls that are balanced.
+    // One client on one connection: calls are balanced, not connections.
     let mut client = Client::connect(outside);
     for id in 0..400 {
         client.send(request(Form::V1, id, b"\x01x"));
         assert_eq!(client.answer().2, 0);
     }
     let shares = services.map(|service| service.answered.load(Ordering::Relaxed));
-    // A fair coin gives fewer than 120 of 400 once in 10¹⁵ times.
+    // A fair choice gives fewer than 120 of 400 once in 10¹⁵ runs.
     assert!(shares.iter().all(|share| *share > 120), "{shares:?}");
     assert_eq!(shares.iter().sum::<u64>(), 400);
     relay.stop();
@@ -166,7 +166,7 @@ fn stalled_grpc_upstream_delays_without_failing() {
     service.say(|out| plimsoll_wire::http2::write::window_update(out, 0, 1 << 30));
     let (mut bytes, mut ended) = (0, 0);
     while ended < CALLERS {
-        if let Came::Data { stream, data, end } = service.next() {
+        if let Received::Data { stream, data, end } = service.next() {
             bytes += data.len();
             if end {
                 let fields = [(":status", "200"), ("grpc-status", "0")];
@@ -214,7 +214,7 @@ fn half_closed_client_closes_after_error() {
     let mut client = Client::connect(outside);
     client.send(request(Form::V1, 1, b"\x01x"));
     client.stream.shutdown(Shutdown::Write).unwrap();
-    // Its request waits for the connection that cannot be made, and nothing else comes after it.
+    // The request waits for a connection that cannot be made, and nothing else follows.
     assert_eq!(client.answer().2, Status::NoProcessor.number());
     assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
     eventually("the connection is gone", || {

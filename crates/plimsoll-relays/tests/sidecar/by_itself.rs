@@ -1,13 +1,14 @@
-//! Tests that change what holds for their whole process, or for its network: each runs in a process of its own.
+//! Tests that change settings of their whole process or network; each runs in a process of its own.
 
 use std::env;
 use std::io::{self, Write};
 use std::process::Command;
 
-/// Runs the test named in a process of its own, by `command`; `false`: this is that process.
+/// Runs the named test in a process of its own, started by `command`; returns `false` inside that
+/// process.
 pub(crate) fn is_run_by_itself(test: &str, mut command: Command) -> bool {
     const HERE: &str = "PLIMSOLL_TEST_BY_ITSELF";
-    /// No network is to be had.
+    /// No network namespace is available.
     const NONE: i32 = 77;
     if env::var_os(HERE).is_some() {
         return false;
@@ -31,12 +32,12 @@ pub(crate) fn is_run_by_itself(test: &str, mut command: Command) -> bool {
     true
 }
 
-/// What starts the process as it is.
+/// Returns the command that starts the process without changes.
 pub(crate) fn as_it_is() -> Command {
     Command::new("env")
 }
 
-/// What starts it in a network of its own.
+/// Returns the command that starts it in a network namespace of its own.
 pub(crate) fn with_a_network() -> Command {
     let mut command = Command::new("unshare");
     let script = "ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range || exit 77; exec \"$0\" \"$@\"";

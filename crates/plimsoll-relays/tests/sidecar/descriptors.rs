@@ -1,4 +1,4 @@
-//! Relays whose process runs out of file descriptors: they say so, and don't blame their upstreams.
+//! Relays that run out of file descriptors report that and do not blame their upstreams.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,17 +18,17 @@ use super::support::try_admin_page;
 use super::upstreams::before_two_servers;
 use super::{Client, admin_page, echo_server, eventually, request, sidecar};
 
-/// Standard input, output and errors: with no more allowed, nothing can be opened.
+/// Standard input, output and error: with this limit nothing else can be opened.
 const FEWEST: u64 = 3;
 
-/// Lets this process open files whose descriptors are below `limit`; what is open stays so.
+/// Limits this process to descriptors below `limit`; open ones stay open.
 fn allow(limit: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = Some(limit);
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
-/// Lets this process have `more` descriptors than now, and those that other threads give back later.
+/// Allows `more` descriptors than are open now, besides those that other threads close later.
 fn allow_more(more: usize) {
     let files: Vec<_> = (0..more)
         .map(|_| File::open("/dev/null").unwrap())
@@ -37,7 +37,7 @@ fn allow_more(more: usize) {
     allow(u64::try_from(last).unwrap() + 1);
 }
 
-/// Waits until a bus whose Redis can't be reached says so.
+/// Waits until a bus whose Redis cannot be reached reports the lack.
 pub(crate) async fn bus_lacks(redis: &str, lack: &str) {
     let bus = Bus::redis(redis.parse().unwrap(), RedisOptions::default());
     let mut said = String::new();
@@ -62,7 +62,7 @@ fn descriptor_exhaustion_is_reported_local() {
     }
     let (relay, bolt, grpc) = before_two_servers();
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
-    // What the servers need themselves, they have before they answer.
+    // The descriptors that the servers need themselves are open before they answer.
     let mut direct = Client::connect(bolt);
     direct.send(request(Form::V1, 1, b"\x01x"));
     direct.answer();
@@ -77,8 +77,9 @@ fn descriptor_exhaustion_is_reported_local() {
     let lack = "\r\n\r\nroute bolt: this process ran out of file descriptors (limit: ";
     let mut left = 3;
     eventually("the page names the lack", || {
-        // As many are left as it takes to ask and to be heard, and none to find out. With fewer the question waits until
-        // it is given up, so one more is tried where another thread took one.
+        // Leaves as many descriptors as the request and its answer need, and none for the probe.
+        // With fewer the request would wait until it times out, so one more is allowed if another
+        // thread took one.
         left = 5 - left;
         allow(usual);
         allow_more(left);
@@ -90,7 +91,8 @@ fn descriptor_exhaustion_is_reported_local() {
         let Ok(mut piped) = TcpStream::connect(at(2)) else {
             return false;
         };
-        // Where others gave one back meanwhile, it is carried, and nothing comes.
+        // If another thread closed one in the meantime, the bytes are relayed and nothing comes
+        // back.
         piped
             .set_read_timeout(Some(Duration::from_secs(1)))
             .unwrap();
@@ -124,7 +126,7 @@ fn descriptor_exhaustion_is_reported_local() {
             assert!(page.contains(&line), "{line}{page}");
         }
         let lacked = counted(route, "answered_own_lack_total");
-        // A connection that nobody took at first may lack its upstream, too.
+        // The upstream of a connection that was accepted late may be missing, too.
         assert!(
             lacked == 1 || route == "tcp" && lacked > 1,
             "{route} {lacked}"

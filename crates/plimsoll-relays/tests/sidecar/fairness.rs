@@ -1,11 +1,11 @@
-//! Clients that take more than their share.
+//! Clients that use more than their share.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{ErrorCode, setting, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{eventually, route, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
@@ -14,7 +14,7 @@ fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
 }
 
-/// A service that takes `streams` calls at a time, and answers those that are whole.
+/// A service that accepts `streams` concurrent calls and answers complete ones.
 fn service(streams: u32) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -25,13 +25,13 @@ fn service(streams: u32) -> SocketAddr {
             std::thread::spawn(move || {
                 loop {
                     match peer.next() {
-                        Came::Headers {
+                        Received::Headers {
                             stream, end: true, ..
                         }
-                        | Came::Data {
+                        | Received::Data {
                             stream, end: true, ..
                         } => peer.headers(stream, &ANSWER, true),
-                        Came::End => return,
+                        Received::End => return,
                         _ => {}
                     }
                 }
@@ -51,12 +51,12 @@ fn streams_over_limit_are_refused() {
     let refused = ErrorCode::REFUSED_STREAM.0;
     assert_eq!(
         client.next(),
-        Came::Reset {
+        Received::Reset {
             stream: 5,
             code: refused
         }
     );
-    // The two go on.
+    // The two accepted calls continue.
     for stream in [1, 3] {
         client.data(stream, b"x", true);
         assert_eq!(client.next().field("grpc-status"), Some("0"));
@@ -83,7 +83,7 @@ fn headers_only_calls_starve_nobody() {
         }
         assert_eq!(modest.next().field("grpc-status"), Some("0"), "{stream}");
     }
-    // They were held back, not lost.
+    // The calls were delayed, not lost.
     for stream in (1..600).step_by(2) {
         greedy.data(stream, b"x", true);
     }
@@ -109,8 +109,8 @@ fn headers_only_call_times_out() {
             .unwrap()
             .contains("request_timeout")
     );
-    assert!(matches!(client.next(), Came::Reset { stream: 1, .. }));
-    // One that has begun to say something may take its time.
+    assert!(matches!(client.next(), Received::Reset { stream: 1, .. }));
+    // A call that has sent data may take longer.
     client.data(3, b"x", true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
     relay.stop();
@@ -135,8 +135,8 @@ fn rapid_reset_disconnects_only_offender() {
     let mut calmed = None;
     loop {
         match stormy.next() {
-            Came::GoAway { code, .. } => calmed = Some(code),
-            Came::End => break,
+            Received::GoAway { code, .. } => calmed = Some(code),
+            Received::End => break,
             _ => {}
         }
     }

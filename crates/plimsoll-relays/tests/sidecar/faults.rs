@@ -1,4 +1,4 @@
-//! What a route does to its calls by its file: faults on purpose, and how long they may be.
+//! Settings of a route that affect its calls: injected faults, and the maximum length of frames.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use plimsoll_protocols::bolt::hessian::{self, Value};
 use super::http2_peer::Http2Peer;
 use super::{Client, Form, Frame, Kind, Status, echo_server, request, route, sidecar};
 
-/// The time that `act` takes at least.
+/// Asserts that `act` takes at least this long.
 #[allow(clippy::disallowed_methods, reason = "a lower bound")]
 fn takes(least: Duration, act: impl FnOnce()) {
     let begin = Instant::now();
@@ -109,7 +109,7 @@ fn abort_fault_hits_configured_share() {
 fn frames_pass_up_to_max_frame() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = listener.local_addr().unwrap();
-    // Above what frames may have where the file says nothing.
+    // Larger than frames may be by default.
     let content = vec![7; 20_000_000];
     let (relay, outside) = sidecar(&route("bolt", upstream, "max_frame = \"32MiB\""));
     let mut client = Client::connect(outside);
@@ -146,7 +146,7 @@ fn oversized_frame_fails_only_own_call() {
     for form in [Form::V1, Form::V2, Form::V2_CRC] {
         let mut client = Client::connect(outside);
         client.send(request(form, 1, &[7; 100]));
-        // Longer than what is read at once, and than what may wait for a connection.
+        // Larger than one read, and than what may be queued for a connection.
         client.send(request(form, 2, &[7; 3_000_000]));
         client.send(Frame {
             kind: Kind::Oneway { timeout: -1 },
@@ -172,7 +172,7 @@ fn oversized_frame_fails_only_own_call() {
     assert_eq!(relay.counter("r", "malformed_total"), Some(0));
     relay.stop();
 
-    // An answer that is too long is that of one call, too.
+    // An answer that is too long fails only its own call.
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (relay, outside) = sidecar(&route(
         "bolt",

@@ -1,4 +1,4 @@
-//! gRPC through sidecars, and peers that do what peers do.
+//! gRPC through sidecars, with peers that behave well and badly.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -11,7 +11,7 @@ use plimsoll_protocols::serving::reference::untyped;
 use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{certificates, eventually, files, route, served, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
@@ -30,7 +30,7 @@ fn upstream(listener: &TcpListener, settings: &[(u16, u32)]) -> Http2Peer {
     Http2Peer::new(listener.accept().unwrap().0, false, settings)
 }
 
-/// grpc.examples.echo.Echo.
+/// The service grpc.examples.echo.Echo.
 fn echo_server() -> SocketAddr {
     served(untyped::<EchoOptions>)
 }
@@ -59,7 +59,7 @@ fn call_types_pass_one_or_two_sidecars() {
                 tunnel: None,
                 connect_timeout: Duration::from_secs(10),
             };
-            // Two connections that share one upstream.
+            // Two connections share one upstream connection.
             for _ in 0..2 {
                 let connection = Connection::open(&server).await.unwrap();
                 for case in CHECK_CASES {
@@ -98,12 +98,12 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
     b.call(1, &[("x-who", "b")], false);
     let second = service.next();
     assert_eq!((second.stream(), second.field("x-who")), (3, Some("b")));
-    // To and fro, each message before the next is made.
+    // Messages alternate: each is sent after the previous one has arrived.
     for round in 0..3u8 {
         b.data(1, &[round; 3], round == 2);
         assert_eq!(
             service.next(),
-            Came::Data {
+            Received::Data {
                 stream: 3,
                 data: vec![round; 3],
                 end: round == 2
@@ -116,7 +116,7 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
         service.data(3, &[round; 5], false);
         assert_eq!(
             b.next(),
-            Came::Data {
+            Received::Data {
                 stream: 1,
                 data: vec![round; 5],
                 end: false
@@ -126,27 +126,27 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
     service.headers(3, &[("grpc-status", "0"), ("timestamp", "then")], true);
     let trailers = b.next();
     assert_eq!(trailers.field("timestamp"), Some("then"));
-    assert!(matches!(trailers, Came::Headers { end: true, .. }));
-    // A reset goes through, either way.
+    assert!(matches!(trailers, Received::Headers { end: true, .. }));
+    // Resets are passed on in both directions.
     a.say(|out| write::reset_stream(out, 1, ErrorCode::CANCEL));
-    assert_eq!(service.next(), Came::Reset { stream: 1, code: 8 });
+    assert_eq!(service.next(), Received::Reset { stream: 1, code: 8 });
     a.call(3, &[], false);
     assert_eq!(service.next().stream(), 5);
     service.say(|out| write::reset_stream(out, 5, ErrorCode::ENHANCE_YOUR_CALM));
     assert_eq!(
         a.next(),
-        Came::Reset {
+        Received::Reset {
             stream: 3,
             code: 11
         }
     );
-    // An answer that ends before the request does.
+    // The answer ends before the request does.
     a.call(5, &[], false);
     assert_eq!(service.next().stream(), 7);
     service.headers(7, &[ANSWER[0], ANSWER[1], ("grpc-status", "5")], true);
     assert_eq!(a.next().field("grpc-status"), Some("5"));
-    assert_eq!(a.next(), Came::Reset { stream: 5, code: 0 });
-    assert_eq!(service.next(), Came::Reset { stream: 7, code: 8 });
+    assert_eq!(a.next(), Received::Reset { stream: 5, code: 0 });
+    assert_eq!(service.next(), Received::Reset { stream: 7, code: 8 });
     let counted = |name| relay.counter("r", name).unwrap();
     assert_eq!(counted("cancelled_by_client_total"), 1);
     assert_eq!(counted("reset_by_upstream_total"), 1);
@@ -157,7 +157,7 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
 fn slow_reader_delays_only_own_call() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
-    // A window of its own for each stream, that is not opened.
+    // Each stream has a receive window of its own, which stays closed.
     let stream = TcpStream::connect(outside).unwrap();
     let mut slow = Http2Peer::new(stream, true, &[(setting::INITIAL_WINDOW_SIZE, 10)]);
     slow.call(1, &[], true);
@@ -175,12 +175,12 @@ fn slow_reader_delays_only_own_call() {
     service.data(3, b"at once", false);
     service.headers(3, &[("grpc-status", "0")], true);
     assert_eq!(quick.next().field(":status"), Some("200"));
-    assert!(matches!(quick.next(), Came::Data { data, .. } if data == b"at once"));
+    assert!(matches!(quick.next(), Received::Data { data, .. } if data == b"at once"));
     assert_eq!(quick.next().field("grpc-status"), Some("0"));
-    // Now the slow one reads, and all is there in order, its trailers last.
+    // The slow client reads now: all data arrives in order, the trailers last.
     service.headers(1, &[("grpc-status", "0")], true);
     assert_eq!(slow.next().field(":status"), Some("200"));
-    assert!(matches!(slow.next(), Came::Data { data, .. } if data.len() == 10));
+    assert!(matches!(slow.next(), Received::Data { data, .. } if data.len() == 10));
     slow.say(|out| {
         write::window_update(out, 1, 1 << 20);
         write::window_update(out, 0, 1 << 20);
@@ -188,7 +188,7 @@ fn slow_reader_delays_only_own_call() {
     let mut received = 10;
     loop {
         match slow.next() {
-            Came::Data { data, .. } => received += data.len(),
+            Received::Data { data, .. } => received += data.len(),
             came => {
                 assert_eq!(came.field("grpc-status"), Some("0"));
                 break;
@@ -215,20 +215,20 @@ fn upstream_failure_or_overload_returns_unavailable() {
     assert!(refused.field("grpc-message").unwrap().contains("too many"));
     let mut service = upstream(&listener, &[]);
     assert_eq!((service.next().stream(), service.next().stream()), (1, 3));
-    // One has begun its answer, the other has not.
+    // One call has begun its answer, the other has not.
     service.headers(1, &ANSWER, false);
     service.data(1, b"half", false);
     assert_eq!(client.next().field(":status"), Some("200"));
-    assert!(matches!(client.next(), Came::Data { .. }));
+    assert!(matches!(client.next(), Received::Data { .. }));
     drop(service);
-    let mut ends: Vec<Came> = (0..2).map(|_| client.next()).collect();
-    ends.sort_by_key(Came::stream);
+    let mut ends: Vec<Received> = (0..2).map(|_| client.next()).collect();
+    ends.sort_by_key(Received::stream);
     for (end, (stream, status)) in ends.iter().zip([(1, None), (3, Some("200"))]) {
         assert_eq!((end.stream(), end.field(":status")), (stream, status));
         assert_eq!(end.field("grpc-status"), Some("14"));
-        assert!(matches!(end, Came::Headers { end: true, .. }));
+        assert!(matches!(end, Received::Headers { end: true, .. }));
     }
-    // It comes again, and then for good.
+    // The upstream comes back, and then goes away for good.
     client.call(7, &[], true);
     drop(upstream(&listener, &[]));
     assert_eq!(client.next().field("grpc-status"), Some("14"));
@@ -237,7 +237,7 @@ fn upstream_failure_or_overload_returns_unavailable() {
         client.call(stream, &[], true);
         assert_eq!(client.next().field("grpc-status"), Some("14"));
     }
-    // What is not gRPC gets a status of HTTP.
+    // A call that is not gRPC gets an HTTP status.
     client.headers(
         13,
         &[(":method", "GET"), (":scheme", "http"), (":path", "/")],
@@ -266,14 +266,14 @@ fn stream_limit_queues_and_goaway_moves_calls() {
     for stream in [1, 3, 5] {
         client.call(stream, &[], true);
     }
-    // It takes one call at a time.
+    // The upstream accepts one call at a time.
     let mut service = upstream(&listener, &[(setting::MAX_CONCURRENT_STREAMS, 1)]);
     assert_eq!(service.next().stream(), 1);
     service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
     assert_eq!(service.next().stream(), 3);
     assert_eq!(client.next().stream(), 1);
-    // It leaves, without having looked at the second one: that one, and the third one, which it never saw, go to the
-    // next connection.
+    // The upstream sends GOAWAY without having processed the second call: that one, and the third,
+    // which it never got, move to the next connection.
     service.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
     let mut next = upstream(&listener, &[]);
     for (there, here) in [(1, 3), (3, 5)] {
@@ -281,17 +281,17 @@ fn stream_limit_queues_and_goaway_moves_calls() {
         next.headers(there, &[ANSWER[0], ("grpc-status", "0")], true);
         assert_eq!(client.next().stream(), here);
     }
-    assert_eq!(service.next(), Came::End, "a connection without calls");
-    // Calls under way end where they are; new ones take another connection.
+    assert_eq!(service.next(), Received::End, "a connection without calls");
+    // Calls in flight finish on their connection; new ones use another.
     client.call(7, &[], true);
     assert_eq!(next.next().stream(), 5);
     next.say(|out| {
         write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b"");
-        // Its answer comes once the frame before it has been taken in.
+        // The answer comes once the previous frame was processed.
         write::head(out, 8, kind::PING, 0, 0);
         out.extend_from_slice(b"goneaway");
     });
-    assert_eq!(next.next(), Came::PingAck);
+    assert_eq!(next.next(), Received::PingAck);
     client.call(9, &[], true);
     let mut third = upstream(&listener, &[]);
     assert_eq!(third.next().stream(), 1);
@@ -319,13 +319,13 @@ fn deadlines_expire_and_idle_upstreams_pinged() {
             (stream, Some("4"))
         );
         let mut came = service.next();
-        while came == Came::Ping {
+        while came == Received::Ping {
             came = service.next();
         }
-        assert_eq!(came, Came::Reset { stream, code: 8 });
+        assert_eq!(came, Received::Reset { stream, code: 8 });
     }
     assert_eq!(relay.counter("r", "answered_timeout_total"), Some(2));
-    assert_eq!(service.next(), Came::Ping);
+    assert_eq!(service.next(), Received::Ping);
     relay.stop();
 }
 
@@ -342,29 +342,29 @@ fn client_disconnect_resets_upstream_calls() {
     let mut reset: Vec<u32> = (0..2).map(|_| service.next().stream()).collect();
     reset.sort_unstable();
     assert_eq!(reset, [1, 3]);
-    // Garbage ends its own connection, with a reason where it is HTTP/2.
+    // Invalid bytes end only their own connection, with a reason over HTTP/2.
     let mut bad = client(outside);
     bad.data(1, b"before any headers", true);
     assert_eq!(
         bad.next(),
-        Came::GoAway {
+        Received::GoAway {
             last_stream: 0,
             code: 1
         }
     );
-    assert_eq!(bad.next(), Came::End);
+    assert_eq!(bad.next(), Received::End);
     let mut worse = TcpStream::connect(outside).unwrap();
     std::io::Write::write_all(&mut worse, b"GET / HTTP/1.1\r\n\r\n").unwrap();
     eventually("garbage is counted", || {
         relay.counter("r", "malformed_total") == Some(2)
     });
-    // A request that breaks HTTP's rules is refused alone.
+    // A request that violates HTTP is refused alone.
     let mut good = client(outside);
     good.headers(1, &[(":path", "/no.method")], true);
-    assert_eq!(good.next(), Came::Reset { stream: 1, code: 1 });
+    assert_eq!(good.next(), Received::Reset { stream: 1, code: 1 });
     good.call(3, &[], true);
     assert_eq!(service.next().stream(), 5);
-    // And so is an answer that does.
+    // An answer that violates HTTP fails its call alone.
     service.data(5, b"no headers", true);
     assert_eq!(good.next().field("grpc-status"), Some("13"));
     relay.stop();
@@ -383,22 +383,22 @@ fn sidecar_shutdown_drains_calls() {
     let last_stream = (1 << 31) - 1;
     assert_eq!(
         announced,
-        Came::GoAway {
+        Received::GoAway {
             last_stream,
             code: 0
         }
     );
     assert_eq!(
         client.next(),
-        Came::GoAway {
+        Received::GoAway {
             last_stream: 1,
             code: 0
         }
     );
-    // Too late, as the client knows: it is not served.
+    // The client knows that this stream comes too late and is not served.
     client.call(3, &[], true);
     service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
     assert_eq!(client.next().stream(), 1);
     stopping.join().unwrap();
-    assert_eq!(client.next(), Came::End);
+    assert_eq!(client.next(), Received::End);
 }

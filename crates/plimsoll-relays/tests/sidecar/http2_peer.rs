@@ -1,4 +1,4 @@
-//! A bare HTTP/2 endpoint of a test: it sends frames, and returns those that come.
+//! A minimal HTTP/2 endpoint for tests: sends frames and returns those that it receives.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,9 +7,9 @@ use std::time::Duration;
 use plimsoll_wire::hpack::{Decoder, Encoder};
 use plimsoll_wire::http2::{Frame, PREFACE, flags, kind, split, write};
 
-/// A frame that came.
+/// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Received {
     Headers {
         stream: u32,
         fields: Vec<(String, String)>,
@@ -30,14 +30,14 @@ pub(crate) enum Came {
     },
     Ping,
     PingAck,
-    /// The connection is over.
+    /// The connection is closed.
     End,
 }
 
-impl Came {
-    /// The value of a field.
+impl Received {
+    /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let Came::Headers { fields, .. } = self else {
+        let Received::Headers { fields, .. } = self else {
             return None;
         };
         let found = fields.iter().find(|(known, _)| known == name);
@@ -46,9 +46,9 @@ impl Came {
 
     pub(crate) fn stream(&self) -> u32 {
         match self {
-            Came::Headers { stream, .. }
-            | Came::Data { stream, .. }
-            | Came::Reset { stream, .. } => *stream,
+            Received::Headers { stream, .. }
+            | Received::Data { stream, .. }
+            | Received::Reset { stream, .. } => *stream,
             _ => 0,
         }
     }
@@ -61,7 +61,7 @@ pub(crate) struct Http2Peer {
 }
 
 impl Http2Peer {
-    /// Greets with `settings`.
+    /// Sends the preface with `settings`.
     pub(crate) fn new(mut stream: TcpStream, client: bool, settings: &[(u16, u32)]) -> Http2Peer {
         stream
             .set_read_timeout(Some(Duration::from_secs(120)))
@@ -92,12 +92,12 @@ impl Http2Peer {
         self.stream.write_all(&out).unwrap();
     }
 
-    /// Ends the connection, whatever has come.
+    /// Closes the connection, whatever is unread.
     pub(crate) fn leave(&self) {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }
 
-    /// As [`Http2Peer::say`], where the other end may have closed the connection.
+    /// Like [`Http2Peer::say`], but the peer may have closed the connection.
     pub(crate) fn try_say(&mut self, frames: &[u8]) {
         let _ = self.stream.write_all(frames);
     }
@@ -107,7 +107,7 @@ impl Http2Peer {
         self.say(|out| write::header_block(out, stream, &block, write::End(end)));
     }
 
-    /// A gRPC call's beginning.
+    /// Sends the header fields of a gRPC call.
     pub(crate) fn call(&mut self, stream: u32, more: &[(&str, &str)], end: bool) {
         let mut fields = vec![
             (":method", "POST"),
@@ -124,16 +124,18 @@ impl Http2Peer {
         self.say(|out| write::data(out, stream, data, write::End(end)));
     }
 
-    /// The next frame that is about a call, or a PING, which is answered.
-    pub(crate) fn next(&mut self) -> Came {
+    /// Returns the next frame of a call, or PING, which is answered.
+    pub(crate) fn next(&mut self) -> Received {
         loop {
             let mut input = &self.bytes[..];
             let Some((head, payload)) = split(&mut input, 1 << 14).unwrap() else {
                 let mut buffer = [0; 65_536];
                 match self.stream.read(&mut buffer) {
                     Ok(read @ 1..) => self.bytes.extend_from_slice(&buffer[..read]),
-                    Ok(_) => return Came::End,
-                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => return Came::End,
+                    Ok(_) => return Received::End,
+                    Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {
+                        return Received::End;
+                    }
                     Err(e) => panic!("nothing came: {e}"),
                 }
                 continue;
@@ -153,24 +155,24 @@ impl Http2Peer {
                     self.decoder
                         .decode(fragment, |f| fields.push((text(f.name), text(f.value))))
                         .unwrap();
-                    Some(Came::Headers {
+                    Some(Received::Headers {
                         stream,
                         fields,
                         end: end_stream,
                     })
                 }
-                Frame::Data { data, end_stream } => Some(Came::Data {
+                Frame::Data { data, end_stream } => Some(Received::Data {
                     stream,
                     data: data.to_vec(),
                     end: end_stream,
                 }),
-                Frame::ResetStream { code } => Some(Came::Reset {
+                Frame::ResetStream { code } => Some(Received::Reset {
                     stream,
                     code: code.0,
                 }),
                 Frame::GoAway {
                     last_stream, code, ..
-                } => Some(Came::GoAway {
+                } => Some(Received::GoAway {
                     last_stream,
                     code: code.0,
                 }),
@@ -181,9 +183,9 @@ impl Http2Peer {
                 Frame::Ping { data } => {
                     write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
                     answer.extend_from_slice(&data);
-                    Some(Came::Ping)
+                    Some(Received::Ping)
                 }
-                Frame::PingAck { .. } => Some(Came::PingAck),
+                Frame::PingAck { .. } => Some(Received::PingAck),
                 _ => None,
             };
             self.bytes.drain(..self.bytes.len() - left);

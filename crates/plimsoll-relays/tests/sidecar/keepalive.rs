@@ -1,5 +1,5 @@
-//! PINGs on connections upstream: servers of gRPC end a connection that has more of them than they allow, and
-//! lose the calls that have just come by it.
+//! PINGs on upstream connections: gRPC servers close a connection with more PINGs than they allow,
+//! which loses the calls that have just arrived on it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::{GoServer, Good, SCORE, client};
 use super::{eventually, route, sidecar};
 
-/// PINGs without an answer to a call in between that servers of gRPC allow, before or during a call: the first is
-/// never held against a client, and two are forgiven.
+/// Most PINGs without an answer in between that gRPC servers allow, before or during a call: the
+/// first is never counted, and two violations are forgiven.
 const MAX_PINGS: usize = 3;
 
-/// An upstream that holds its clients to that, as grpc-go does; how many PINGs it has had. A call with `x-silent` is not
-/// answered.
+/// An upstream that enforces this limit as grpc-go does; returns the number of its PINGs. A call
+/// with `x-silent` is not answered.
 fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -31,7 +31,7 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
             loop {
                 let came = peer.next();
                 match came {
-                    Came::Ping => {
+                    Received::Ping => {
                         since_answer += 1;
                         counter.fetch_add(1, Ordering::SeqCst);
                         if since_answer > MAX_PINGS {
@@ -39,11 +39,11 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
                             peer.say(|out| write::goaway(out, 1 << 20, code, b"too_many_pings"));
                         }
                     }
-                    Came::Headers { stream, .. } if came.field("x-silent").is_none() => {
+                    Received::Headers { stream, .. } if came.field("x-silent").is_none() => {
                         peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
                         since_answer = 0;
                     }
-                    Came::End => break,
+                    Received::End => break,
                     _ => {}
                 }
             }
@@ -61,7 +61,7 @@ fn silent_upstream_gets_few_pings() {
         eventually("a dead connection is noticed", || {
             pings.load(Ordering::SeqCst) > before
         });
-        // Time for several more.
+        // Time for several more PINGs.
         thread::sleep(Duration::from_millis(600));
         pings.load(Ordering::SeqCst)
     };
@@ -70,7 +70,7 @@ fn silent_upstream_gets_few_pings() {
         client.call(stream, &[], true);
         assert_eq!(client.next().field("grpc-status"), Some("0"));
         so_far = pinged(so_far);
-        // One is left for the next call.
+        // One PING is reserved for the next call.
         client.call(stream + 2, &[("x-silent", "1")], true);
         so_far = pinged(so_far);
         client.say(|out| write::reset_stream(out, stream + 2, ErrorCode::CANCEL));

@@ -1,5 +1,4 @@
-//! Sidecars on real sockets: one, two with mutual TLS between, and upstreams that behave
-//! badly.
+//! Sidecars on real sockets: one, two with mutual TLS between them, and upstreams that misbehave.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -39,12 +38,12 @@ use plimsoll_protocols::serving::{Listen, runtime};
 
 use support::{admin_page, certificates, eventually, files, route, sidecar};
 
-/// An echo server for Bolt.
+/// Starts an echo server for Bolt.
 fn echo_server() -> SocketAddr {
     served(untyped::<BoltOptions>)
 }
 
-/// Where a server listens that lives as long as the process.
+/// Starts a server that lives as long as the process; returns its address.
 fn served<R: Reference + 'static>(options: fn() -> R) -> SocketAddr {
     let listen = Listen {
         address: ([127, 0, 0, 1], 0).into(),
@@ -87,7 +86,7 @@ impl Client {
         self.stream.write_all(&wire).unwrap();
     }
 
-    /// (layout, id, status, content)
+    /// Returns layout, id, status and content of the next answer.
     fn answer(&mut self) -> (Form, u32, u16, Vec<u8>) {
         let (form, kind, id, content) = self.frame();
         let Kind::Response { status } = kind else {
@@ -96,7 +95,7 @@ impl Client {
         (form, id, status, content)
     }
 
-    /// (layout, kind, id, content)
+    /// Returns layout, kind, id and content of the next frame.
     fn frame(&mut self) -> (Form, Kind, u32, Vec<u8>) {
         loop {
             if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
@@ -139,7 +138,7 @@ fn clients_share_connections_through_mtls_sidecars() {
                         [&[text.len() as u8], text.as_bytes()].concat()
                     })
                     .collect();
-                // Every client uses the same ids, and has them all on the way at once.
+                // Every client uses the same ids and sends all requests at once.
                 for (i, text) in texts.iter().enumerate() {
                     client.send(Frame {
                         form,
@@ -230,7 +229,7 @@ fn upstream_failures_answered_and_counted() {
         kind: Kind::Request { timeout },
         ..request(Form::V1, id, b"\x01x")
     };
-    // The first one times out; beyond two in flight the rest is refused.
+    // The first call times out; calls beyond two in flight are refused.
     client.send(with_timeout(1, 300));
     client.send(with_timeout(2, 60_000));
     client.send(with_timeout(3, 60_000));
@@ -240,7 +239,7 @@ fn upstream_failures_answered_and_counted() {
     assert_eq!((id, status), (3, number(Status::ServerThreadpoolBusy)));
     let (_, id, status, _) = client.answer();
     assert_eq!((id, status), (1, number(Status::Timeout)));
-    // An answer that is too late, one to nothing, and the upstream dies.
+    // A late answer, an answer to no call, and then the upstream dies.
     let mut got = [0u8; 40];
     held.read_exact(&mut got).unwrap();
     let mut wire = Vec::new();
@@ -257,7 +256,7 @@ fn upstream_failures_answered_and_counted() {
     assert_eq!((id, status), (2, number(Status::ConnectionClosed)));
     let cut = relay.counter("r", "answered_connection_closed_total");
     assert_eq!(cut, Some(1));
-    // Nothing listens any more: refused at once, again and again.
+    // Nothing listens any more, so every call is refused at once.
     drop(upstream);
     for id in 10..13 {
         client.send(with_timeout(id, 60_000));
@@ -305,7 +304,7 @@ fn slow_bytes_and_duplicate_ids_answered() {
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(client.answer(), (Form::V2_CRC, 7, 0, b"\x01x".to_vec()));
-    // The same id three times under way: each is a call of its own upstream.
+    // The same id is in flight three times: each is a separate call upstream.
     for text in [b"\x01a", b"\x01b", b"\x01c"] {
         client.send(request(Form::V1, 9, text));
     }
@@ -322,7 +321,7 @@ fn tcp_route_forwards_half_close() {
     let tls = |key, who| files(key, folder.path(), who);
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
-    // Reads to the end, late, and only then answers with what it read.
+    // Reads to the end, with a delay, and only then answers with what it read.
     thread::spawn(move || {
         for stream in upstream.incoming() {
             let mut stream = stream.unwrap();
@@ -380,7 +379,7 @@ fn certificates_reload_unless_partially_written() {
         status
     };
     assert_eq!(call(old.path()), 0);
-    // A client of another CA is not let in.
+    // A client with a certificate of another CA is rejected.
     assert_ne!(call(new.path()), 0);
     let certificate = old.path().join("server.crt");
     let good = fs::read(&certificate).unwrap();
@@ -390,7 +389,7 @@ fn certificates_reload_unless_partially_written() {
     });
     fs::write(&certificate, &good).unwrap();
     assert_eq!(call(old.path()), 0);
-    // The whole folder changes, file by file.
+    // The whole folder is replaced, file by file.
     for name in ["ca.crt", "server.crt", "server.key"] {
         fs::remove_file(old.path().join(name)).unwrap();
         fs::copy(new.path().join(name), old.path().join(name)).unwrap();
@@ -459,7 +458,7 @@ fn admin_address_serves_metrics() {
         let line = format!("\nplimsoll_sidecar_{line}\n");
         assert!(page.contains(&line), "{line}: {page}");
     }
-    // The upstream goes, and the call in flight with it.
+    // The upstream goes away with a call in flight.
     drop((held, listener));
     client.answer();
     eventually("connections cannot be made any more", || {
@@ -479,7 +478,7 @@ fn admin_address_serves_metrics() {
     relay.stop();
 }
 
-/// A call that no upstream can take.
+/// Sends a call that no upstream can take.
 fn client_fails(outside: SocketAddr) {
     let mut client = Client::connect(outside);
     client.send(request(Form::V1, 1, b"\x01x"));

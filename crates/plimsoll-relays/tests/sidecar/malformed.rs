@@ -1,5 +1,5 @@
-//! Clients that send what RFC 9113 forbids, or reset what they send, beside one that does nothing wrong and
-//! has every call answered: through an upstream of ours, and one of grpc-go.
+//! Clients that violate RFC 9113 or reset what they send, beside one that behaves well and gets
+//! every answer: with our own upstream and with grpc-go.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use plimsoll_protocols::grpc::target::echo::EchoOptions;
 use plimsoll_protocols::serving::reference::untyped;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::shapes::{MESSAGE, block, list, request, shapes};
 use super::{route, served, sidecar};
 
@@ -20,7 +20,7 @@ pub(crate) fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
 }
 
-/// Who does nothing wrong.
+/// A well-behaved client.
 pub(crate) struct Good {
     peer: Http2Peer,
     path: &'static str,
@@ -43,7 +43,7 @@ impl Good {
         }
     }
 
-    /// A call, which has to end well.
+    /// Makes a call, which must succeed.
     pub(crate) fn call(&mut self, beside: &str) {
         self.begin_call("x-good");
         self.end_call(beside);
@@ -61,11 +61,11 @@ impl Good {
         });
     }
 
-    /// Waits for the next answer, which has to be a good one.
+    /// Waits for the next answer, which must be a success.
     pub(crate) fn end_call(&mut self, beside: &str) {
         loop {
             match self.peer.next() {
-                Came::Headers {
+                Received::Headers {
                     fields, end: true, ..
                 } => {
                     let status = fields.iter().find(|(name, _)| name == "grpc-status");
@@ -73,7 +73,7 @@ impl Good {
                     assert_eq!(status, Some("0"), "beside {beside}: {fields:?}");
                     break;
                 }
-                Came::Headers { .. } | Came::Data { .. } | Came::Ping => {}
+                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {}
                 other => panic!("beside {beside}: {other:?}"),
             }
         }
@@ -81,7 +81,7 @@ impl Good {
     }
 }
 
-/// An upstream that tells which calls it was given whole, and answers them.
+/// An upstream that reports the complete calls that it received, and answers them.
 fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -94,7 +94,7 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                 let mut open = Vec::new();
                 loop {
                     let (stream, end) = match peer.next() {
-                        Came::Headers {
+                        Received::Headers {
                             stream,
                             fields,
                             end,
@@ -102,8 +102,8 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                             open.push((stream, fields));
                             (stream, end)
                         }
-                        Came::Data { stream, end, .. } => (stream, end),
-                        Came::End => return,
+                        Received::Data { stream, end, .. } => (stream, end),
+                        Received::End => return,
                         _ => continue,
                     };
                     if end {
@@ -120,7 +120,7 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
     (address, told)
 }
 
-/// grpc-go's server, which `make setup` builds.
+/// The grpc-go server, which `make setup` builds.
 pub(crate) struct GoServer {
     child: Child,
     pub(crate) address: SocketAddr,
@@ -151,7 +151,7 @@ impl Drop for GoServer {
 pub(crate) const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
 pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 
-/// Does `attack` to a sidecar in front of each of the upstreams.
+/// Runs `attack` against a sidecar in front of each of the upstreams.
 fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
     let go = GoServer::start();
     for (upstream, path) in [(served(untyped::<EchoOptions>), ECHO), (go.address, SCORE)] {
@@ -172,12 +172,14 @@ fn malformed_requests_never_reach_upstream() {
         bad.say(|out| shape.write(1, out));
         let refused = loop {
             match bad.next() {
-                Came::Headers { .. } | Came::Data { .. } | Came::Ping => passed.push(place),
+                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {
+                    passed.push(place)
+                }
                 other => break other,
             }
         };
-        let is_refused = matches!(refused, Came::Reset { stream: 1, code: 1 })
-            || matches!(refused, Came::GoAway { .. });
+        let is_refused = matches!(refused, Received::Reset { stream: 1, code: 1 })
+            || matches!(refused, Received::GoAway { .. });
         assert!(is_refused, "{place}: {refused:?}");
         good.call("a malformed request");
     }
@@ -194,7 +196,7 @@ fn malformed_requests_leave_other_callers_unaffected() {
     before_each_upstream(|outside, path| {
         let mut good = Good::new(outside, path);
         for (place, shape) in shapes(path).iter().enumerate() {
-            // Whole at once, and with what is wrong at last after the rest has been passed on.
+            // Sent at once, and with the invalid part last, after the rest was passed on.
             let mut bad = client(outside);
             let mut frames = Vec::new();
             (0..8).for_each(|i| shape.write(2 * i + 1, &mut frames));
@@ -210,7 +212,7 @@ fn malformed_requests_leave_other_callers_unaffected() {
     });
 }
 
-/// How a client makes work of no use: what it sends first of a call, and what afterwards.
+/// A way of causing useless work: what is sent first for a call, and what afterwards.
 type Pattern = (
     &'static str,
     fn(&[u8], u32, &mut Vec<u8>),
@@ -237,7 +239,7 @@ fn reset(stream: u32, out: &mut Vec<u8>) {
 
 fn leave(_: u32, _: &mut Vec<u8>) {}
 
-/// The sidecar has to reset the call itself.
+/// Makes the sidecar reset the call itself.
 fn overflow(stream: u32, out: &mut Vec<u8>) {
     write::window_update(out, stream, (1 << 31) - 1);
 }
@@ -298,7 +300,7 @@ fn repeated_resets_leave_other_callers_unaffected() {
                     streams().for_each(|stream| then(stream, &mut frames));
                     bad.try_say(&frames);
                     good.call(name);
-                    // One that comes later, from the same address.
+                    // A client that connects later, from the same address.
                     if round % 3 == 0 {
                         Good::new(outside, path).call(name);
                     }
@@ -325,16 +327,16 @@ fn expired_deadlines_leave_other_callers_unaffected() {
             while ended < 100 {
                 let came = bad.next();
                 match came {
-                    Came::Headers { end: true, .. } => {
+                    Received::Headers { end: true, .. } => {
                         assert_eq!(came.field("grpc-status"), Some("4"), "{came:?}");
                         ended += 1;
                     }
-                    // An upstream may keep the deadline itself, and grpc-go's then resets calls that it has
-                    // not answered yet, which the sidecar passes on.
-                    Came::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
-                    // An answer is followed by a reset, as its call was not sent to its end.
-                    Came::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
-                    Came::Headers { .. } | Came::Ping => {}
+                    // An upstream may enforce the deadline itself; grpc-go then resets calls that
+                    // it has not answered, which the sidecar passes on.
+                    Received::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
+                    // The answer is followed by a reset, because the request was not complete.
+                    Received::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
+                    Received::Headers { .. } | Received::Ping => {}
                     other => panic!("{other:?}"),
                 }
             }

@@ -1,5 +1,5 @@
-//! Clients and upstreams of Bolt that send what is malformed, or what the other end dies of, beside a client that does
-//! nothing wrong and has every call answered. Who made a connection is said by a PROXY header.
+//! Bolt clients and upstreams that send malformed frames, or frames that kill their peer, beside a
+//! client that behaves well and gets every answer. PROXY headers give the clients' addresses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ use super::{Client, eventually, request, route, sidecar};
 const GOOD: &str = "192.0.2.1";
 const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
 
-/// A connection that this address has made, as a proxy says.
+/// Opens a connection whose client has this address according to a PROXY header.
 fn client_from(ip: &str, outside: SocketAddr) -> Client {
     let mut client = Client::connect(outside);
     let (family, to) = if ip.contains(':') {
@@ -28,7 +28,7 @@ fn client_from(ip: &str, outside: SocketAddr) -> Client {
     client
 }
 
-/// A request with a header map whose length contradicts what is in it.
+/// Returns a request with a header map whose length contradicts its contents.
 fn malformed() -> Vec<u8> {
     let mut wire = Vec::new();
     let frame = Frame {
@@ -39,8 +39,8 @@ fn malformed() -> Vec<u8> {
     wire
 }
 
-/// Answers requests with what `answer` says; `None` ends the connection. A request for `b"\x04hold"` is answered
-/// together with the next one.
+/// Starts an upstream that answers requests through `answer`; `None` closes the connection. A
+/// request for `b"\x04hold"` is answered together with the next one.
 fn upstream(answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -81,7 +81,7 @@ fn echo(frame: Frame<'_>, out: &mut Vec<u8>) {
 const HOLD: &[u8] = b"\x04hold";
 const POISON: &[u8] = b"\x06poison";
 
-/// An upstream that ends its connection as soon as a request is poison, and answers all others.
+/// An upstream that closes its connection on a poison request and answers all others.
 fn fragile() -> SocketAddr {
     upstream(|frame, out| {
         echo(frame, out);
@@ -89,14 +89,14 @@ fn fragile() -> SocketAddr {
     })
 }
 
-/// A call, which has to end well.
+/// Makes a call, which must succeed.
 fn call(client: &mut Client, id: u32) {
     client.send(request(Form::V1, id, b"\x01x"));
     let (_, answered, status, content) = client.answer();
     assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
 }
 
-/// Makes as many calls as an address must have had answered before it shares connections upstream.
+/// Makes as many calls as must be answered before an address shares connections upstream.
 fn become_known(ip: &str, outside: SocketAddr) {
     let mut client = client_from(ip, outside);
     (0..10).for_each(|id| call(&mut client, id));
@@ -115,7 +115,7 @@ fn malformed_frames_charged_to_client_address() {
     for place in 0..2 {
         become_known(&format!("2001:db8:1:3::{place}"), outside);
     }
-    // IPv6 clients of one network share an account.
+    // IPv6 clients of one network share a record.
     let mut sent = 0;
     for (place, network) in ["198.51.100.7", "2001:db8:1:2"].into_iter().enumerate() {
         let bad = |host: u64| {
@@ -127,7 +127,7 @@ fn malformed_frames_charged_to_client_address() {
         };
         let made = || counter(&relay, "upstream_connects_total");
         eventually("the address has connections of its own", || {
-            // Each ends its connection, so there are many.
+            // Each frame ends its connection, so there are many connections.
             let clients: Vec<_> = (1..30)
                 .map(|host| client_from(&bad(host), outside))
                 .collect();
@@ -143,7 +143,7 @@ fn malformed_frames_charged_to_client_address() {
             call(&mut client_from(&bad(0xffff), outside), 1);
             made() > before
         });
-        // Other clients, new ones too, share as before.
+        // Other clients, also new ones, share connections as before.
         let before = made();
         call(&mut client_from("192.0.2.2", outside), 1);
         call(
@@ -173,7 +173,7 @@ fn excess_isolated_clients_share_connections() {
     relay.stop();
 }
 
-/// Sends poison, and waits until it has reached an upstream.
+/// Sends poison and waits until it has reached an upstream.
 fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
     let lost = || counter(relay, "upstream_connections_lost_total");
     let made = || counter(relay, "upstream_connects_total");
@@ -181,7 +181,7 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
     let mut bad = client_from(ip, outside);
     let poison = request(Form::V1, 1, POISON);
     if oneway {
-        // Its connection is over before the upstream's.
+        // The client's connection is closed before the upstream's.
         bad.send(Frame {
             kind: Kind::Oneway { timeout: -1 },
             ..poison
@@ -203,7 +203,7 @@ fn poison_requests_get_own_connection() {
         let mut good = client_from(GOOD, outside);
         call(&mut good, 0);
         become_known("198.51.100.7", outside);
-        // What the first one harms is on the connection that all share.
+        // The first poison request still uses the connection that all share.
         poison("198.51.100.7", outside, oneway, &relay);
         let mut next = 1;
         for _ in 0..10 {
@@ -244,7 +244,7 @@ fn first_poison_of_unknown_address_harms_nobody() {
     relay.stop();
 }
 
-/// Answers with a header map that is none, by content.
+/// Answers with an invalid header map, depending on the content.
 fn answer_badly(frame: Frame<'_>, out: &mut Vec<u8>) -> Option<()> {
     let status = Status::Success.number();
     let kind = Kind::Response { status };
@@ -277,7 +277,7 @@ fn malformed_response_headers_are_not_forwarded() {
     for form in [Form::V1, Form::V2, Form::V2_CRC] {
         let mut client = Client::connect(outside);
         for content in [b"\x041bad", b"\x042bad", b"\x043bad", b"\x044bad"] {
-            // Beside calls of its own, and of another client, on the same connection upstream.
+            // Other calls of the same and of another client use the same upstream connection.
             client.send(request(form, 1, b"\x01x"));
             client.send(request(form, 2, content));
             client.send(request(form, 3, b"\x01x"));
@@ -302,7 +302,7 @@ fn malformed_response_headers_are_not_forwarded() {
         3,
         "one a layout"
     );
-    // A map that is one passes, whatever is in it.
+    // A valid map is passed on, whatever it contains.
     let mut map = Vec::new();
     header::write(&mut map, Some(b"a"), None);
     header::write(&mut map, None, Some(b"\xff"));

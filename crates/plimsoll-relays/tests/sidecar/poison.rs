@@ -1,5 +1,5 @@
-//! Calls over HTTP/2 that an upstream ends its connection of, beside a client that does nothing wrong and has every call
-//! answered. Who made a connection is said by a PROXY header.
+//! HTTP/2 calls that make an upstream close its connection, beside a client that behaves well and
+//! gets every answer. PROXY headers give the clients' addresses.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::{ECHO, Good, client, make};
 use super::shapes::{block, request};
 use super::{eventually, route, sidecar};
@@ -16,8 +16,8 @@ use super::{eventually, route, sidecar};
 const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
 
-/// An upstream that ends its connection as soon as a call has `x-poison`, and answers all others: those with `x-hold`
-/// together with the next one.
+/// An upstream that closes its connection on a call with `x-poison` and answers all others, those
+/// with `x-hold` together with the next one.
 fn fragile() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -49,10 +49,10 @@ fn serve(mut peer: Http2Peer) {
             held.push(came.stream());
         }
         match came {
-            Came::Data {
+            Received::Data {
                 stream, end: true, ..
             } => whole.push(stream),
-            Came::End => return,
+            Received::End => return,
             _ => {}
         }
         if whole.iter().any(|stream| !held.contains(stream)) {
@@ -64,7 +64,7 @@ fn serve(mut peer: Http2Peer) {
     }
 }
 
-/// A connection that this address has made, as a proxy says.
+/// Opens a connection whose client has this address according to a PROXY header.
 fn client_from(ip: &str, outside: SocketAddr) -> Http2Peer {
     let mut stream = TcpStream::connect(outside).unwrap();
     let line = format!("PROXY TCP4 {ip} 192.0.2.9 5555 80\r\n");
@@ -78,7 +78,8 @@ fn poison(kind: &str) -> Vec<u8> {
     block(&poison)
 }
 
-/// Does something that a connection upstream ends of, and waits until the sidecar knows.
+/// Does something that makes an upstream close a connection, and waits until the sidecar has
+/// noticed.
 fn ending_one(relay: &Sidecar, act: impl FnOnce()) {
     let suspected = || relay.counter("r", "clients_suspected_total").unwrap();
     let before = suspected();
@@ -96,13 +97,13 @@ fn poison_calls_get_own_connection() {
         assert_eq!(bad.next().field("grpc-status"), Some("14"));
         good.call("poison");
     }
-    // The first one was on the connection that all share, each other one on one of its own.
+    // The first poison call was on the shared connection, the others were on reserved ones.
     let connects = || relay.counter("r", "upstream_connects_total");
     eventually("connections of their own", || connects() >= Some(20));
     relay.stop();
 }
 
-/// Sends poison beside a call of `good` that is in flight, which has to end well.
+/// Sends poison while a call of `good` is in flight, which must succeed.
 fn poison_beside(good: &mut Good, kind: &str, send: impl FnOnce(&[u8]), relay: &Sidecar) {
     let sent = || relay.counter("r", "requests_total").unwrap();
     let before = sent();
@@ -134,7 +135,7 @@ fn client_that_leaves_after_poison_is_blamed() {
         let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
         let mut good = Good::by(client_from("192.0.2.1", outside), ECHO);
         let bad = || client_from("198.51.100.7", outside);
-        // It is known, so its first poison is on the connection that all share.
+        // The address is trusted, so its first poison call uses the shared connection.
         let mut known = Good::by(bad(), ECHO);
         (0..10).for_each(|_| known.call("nothing"));
         good.call("nothing");
@@ -156,7 +157,7 @@ fn client_that_leaves_after_poison_is_blamed() {
 fn excess_isolated_clients_share_connections() {
     let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
     Good::by(client_from("192.0.2.1", outside), ECHO).call("nothing");
-    // More of one address than may have connections upstream of their own.
+    // More clients of one address than may have reserved connections upstream.
     let ip = "198.51.100.7";
     let mut bad = client_from(ip, outside);
     bad.say(|out| make(&poison("calm"), 1, out));
@@ -170,7 +171,7 @@ fn excess_isolated_clients_share_connections() {
     clients
         .iter_mut()
         .for_each(|client| client.end_call("others"));
-    // One that leaves takes nobody with it.
+    // A client that disconnects does not affect the others.
     for mut client in clients.into_iter().take(40) {
         client.call("others");
     }

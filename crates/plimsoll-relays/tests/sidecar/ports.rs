@@ -1,4 +1,4 @@
-//! Relays whose machine runs out of ports: they say so, and don't blame their upstreams.
+//! Relays that run out of local ports report that and do not blame their upstreams.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ use super::{Client, admin_page, eventually, request};
 
 const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
-/// Connects from another address of this machine, which has ports of its own.
+/// Connects from another address of this machine, which has separate ports.
 fn from_elsewhere(source: &str, to: SocketAddr) -> TcpStream {
     let stream = Address::Tcp(to)
         .begin(Some(source.parse().unwrap()))
@@ -44,7 +44,7 @@ fn port_exhaustion_is_reported_local() {
         ["bolt", "grpc"].map(|route| counted(route, "connections_open")) == [1, 1]
     });
     let usual = fs::read_to_string(RANGE).unwrap();
-    // The only port that connections may have is one that is listened at.
+    // The only port left for connections is one that a socket listens on.
     let taken = bolt.port();
     fs::write(RANGE, format!("{taken} {taken}")).unwrap();
 

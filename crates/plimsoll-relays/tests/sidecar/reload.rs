@@ -1,4 +1,4 @@
-//! Files that are read again while calls are under way.
+//! Configs that are reloaded while calls are in flight.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_relays::sidecar::{Config, Sidecar};
 use plimsoll_wire::http2::ErrorCode;
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, Form, Frame, Status, admin_page, echo_server, eventually, request, sidecar};
 
 fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &str) -> String {
@@ -30,7 +30,7 @@ fn at(relay: &Sidecar, route: &str) -> SocketAddr {
     found.unwrap().1.tcp().unwrap()
 }
 
-/// The request that an upstream was given, on the next connection that it takes.
+/// Returns the request that an upstream received on the next connection that it accepts.
 fn held(listener: &TcpListener) -> (Client, u32) {
     let mut held = Client {
         stream: listener.accept().unwrap().0,
@@ -84,14 +84,14 @@ fn route_changes_drop_no_calls() {
         page.contains("_requests_total{route=\"kept\"} 2\n"),
         "{page}"
     );
-    // It is answered all the same, and only then sent away.
+    // The call is answered all the same, and only then is the client disconnected.
     answer(&mut service, id);
     assert_eq!(client.answer().1, 7);
     assert!(!matches!(
         std::io::Read::read(&mut client.stream, &mut [0; 8]),
         Ok(1..)
     ));
-    // The same name again is another route.
+    // A route of the same name that is added again is a new route.
     reload(&relay, &format!("{admin}{kept}{comes}{goes}")).unwrap();
     let mut again = Client::connect(at(&relay, "goes"));
     again.send(request(Form::V1, 8, b"\x01x"));
@@ -112,7 +112,8 @@ fn changed_route_keeps_its_clients() {
     let after = one("r", "bolt", ANY, echo_server(), "connections = 3");
     reload(&relay, &after).unwrap();
     assert_eq!(at(&relay, "r"), outside);
-    // New calls on the same connection go to the new upstream, soon; the other is not forgotten.
+    // New calls on the same connection soon go to the new upstream; the old one still gets its
+    // answers through.
     eventually("calls go to the new upstream", || {
         let mut client = Client::connect(outside);
         client
@@ -128,7 +129,7 @@ fn changed_route_keeps_its_clients() {
     assert_eq!(call(&mut client, 3), 0);
     answer(&mut service, id);
     assert_eq!(client.answer().1, 1);
-    // Another address: who is connected stays.
+    // The listening address changes: connected clients stay connected.
     let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
     let moved = one("r", "bolt", &free.to_string(), echo_server(), "");
     reload(&relay, &moved).unwrap();
@@ -149,17 +150,17 @@ fn removed_route_sends_goaway_and_drains() {
     let mut client = Http2Peer::new(TcpStream::connect(at(&relay, "goes")).unwrap(), true, &[]);
     client.call(1, &[], true);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[]);
-    while !matches!(service.next(), Came::Headers { .. }) {}
+    while !matches!(service.next(), Received::Headers { .. }) {}
     reload(&relay, &kept).unwrap();
     for _ in 0..2 {
-        let Came::GoAway { code, .. } = client.next() else {
+        let Received::GoAway { code, .. } = client.next() else {
             panic!("no goodbye")
         };
         assert_eq!(code, ErrorCode::NO_ERROR.0);
     }
     service.headers(1, &[(":status", "200"), ("grpc-status", "0")], true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
-    assert_eq!(client.next(), Came::End);
+    assert_eq!(client.next(), Received::End);
     relay.stop();
 }
 
@@ -218,7 +219,7 @@ fn reload_reopens_access_log() {
     let (relay, outside) = sidecar(&text);
     let mut client = Client::connect(outside);
     assert_eq!(call(&mut client, 1), 0);
-    // As logrotate does it.
+    // Renames the file as logrotate does.
     fs::rename(&log, &old).unwrap();
     reload(&relay, &text).unwrap();
     let lines = |path| fs::read_to_string(path).unwrap_or_default().lines().count();

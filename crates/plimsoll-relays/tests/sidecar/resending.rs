@@ -1,15 +1,16 @@
-//! Calls that an upstream has not processed go to another connection, as they were sent (RFC 9113, 8.7).
+//! Calls that an upstream has not processed are sent again on another connection, unchanged (RFC
+//! 9113, 8.7).
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::malformed::client;
 use super::{route, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
-/// What is kept of a request at most.
+/// Most bytes of a request that are retained.
 const MAX_RESENT: usize = 16 << 10;
 
 fn listener() -> (TcpListener, SocketAddr) {
@@ -23,18 +24,18 @@ fn upstream(listener: &TcpListener) -> Http2Peer {
     Http2Peer::new(stream, false, &[])
 }
 
-/// What comes of a call: its fields of ours, its data, its trailers.
+/// Collects what arrives of a call: its custom fields, data and trailers.
 fn whole(service: &mut Http2Peer, expected: u32) -> (String, Vec<u8>, bool) {
     let (mut name, mut all, mut has_trailers) = (String::new(), Vec::new(), false);
     loop {
         let came = service.next();
         assert_eq!(came.stream(), expected, "{came:?}");
         let is_end = match came {
-            Came::Data { data, end, .. } => {
+            Received::Data { data, end, .. } => {
                 all.extend_from_slice(&data);
                 end
             }
-            Came::Headers {
+            Received::Headers {
                 ref fields, end, ..
             } => {
                 has_trailers |= fields.iter().any(|(name, _)| name == "x-end");
@@ -54,8 +55,8 @@ fn calls_after_goaway_are_sent_again_whole() {
     let (listener, address) = listener();
     let (relay, outside) = sidecar(&route("grpc", address, ""));
     let mut client = client(outside);
-    // One that is looked at, and others that are not: header fields alone, data in two parts with trailers, and one
-    // whose rest comes only when it has moved.
+    // One call is processed, the others are not: header fields alone, data in two parts with
+    // trailers, and one whose rest arrives only after it has moved.
     client.call(1, &[], true);
     client.call(3, &[("x-name", "bare")], true);
     client.call(5, &[("x-name", "parts")], false);
@@ -73,14 +74,14 @@ fn calls_after_goaway_are_sent_again_whole() {
         ("parts", MAX_RESENT, true)
     );
     assert_eq!(first.next().stream(), 7);
-    assert!(matches!(first.next(), Came::Data { stream: 7, .. }));
+    assert!(matches!(first.next(), Received::Data { stream: 7, .. }));
     first.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
     let mut second = upstream(&listener);
     assert_eq!(whole(&mut second, 1).0, "bare");
     assert!(whole(&mut second, 3) == parts, "byte for byte");
     client.data(7, b"second", true);
     assert_eq!(whole(&mut second, 5).1, b"first second");
-    // Each has its own answer.
+    // Each call gets its own answer.
     first.headers(1, &ANSWER, true);
     assert_eq!(client.next().stream(), 1);
     for (there, here) in [(5, 7), (1, 3), (3, 5)] {
@@ -113,14 +114,14 @@ fn refused_call_is_sent_again_while_short() {
         assert_eq!(whole(&mut service, stream).0, "short");
         service.say(|out| write::reset_stream(out, stream, refused));
     }
-    // The third time it is taken.
+    // The call is accepted at the third attempt.
     assert_eq!(whole(&mut service, 5).1, b"x");
     service.headers(5, &ANSWER, true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
-    // It is not tried for ever, nor is what is too long to be kept.
-    let expect_refused = |came: Came, stream: u32| {
+    // Attempts are limited, and a request that is too long to be retained is not sent again.
+    let expect_refused = |came: Received, stream: u32| {
         let code = refused.0;
-        assert_eq!(came, Came::Reset { stream, code });
+        assert_eq!(came, Received::Reset { stream, code });
     };
     client.call(3, &[], true);
     for stream in [7, 9, 11] {
@@ -135,13 +136,13 @@ fn refused_call_is_sent_again_while_short() {
     assert_eq!(whole(&mut service, 13).1.len(), 2 * half.len());
     service.say(|out| write::reset_stream(out, 13, refused));
     expect_refused(client.next(), 5);
-    // Another reset goes through as it came.
+    // A reset with another code is passed on.
     client.call(7, &[], true);
     assert_eq!(service.next().stream(), 15);
     service.say(|out| write::reset_stream(out, 15, ErrorCode::CANCEL));
     assert_eq!(
         client.next(),
-        Came::Reset {
+        Received::Reset {
             stream: 7,
             code: ErrorCode::CANCEL.0
         }

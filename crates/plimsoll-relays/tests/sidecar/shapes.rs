@@ -1,10 +1,10 @@
-//! Requests that RFC 9113 forbids to pass on.
+//! Requests that RFC 9113 forbids a relay to forward.
 
 use plimsoll_wire::http2::write;
 
 pub(crate) type List = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A field list as a block of literals, which any byte may be in.
+/// Encodes a field list as a block of literals, which may contain any byte.
 pub(crate) fn block(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in list {
@@ -24,7 +24,7 @@ pub(crate) fn list(fields: &[(&str, &str)]) -> List {
     fields.map(|(n, v)| (bytes(n), bytes(v))).collect()
 }
 
-/// What a request may consist of after its header fields.
+/// The parts of a request after its header fields.
 enum Part {
     Data(&'static [u8], bool),
     Trailers(&'static [(&'static str, &'static str)], bool),
@@ -35,7 +35,7 @@ pub(crate) struct Shape {
     parts: Vec<Part>,
 }
 
-/// A request for `path` in order, without an end.
+/// Returns a valid request for `path` without an end.
 pub(crate) fn request(path: &str) -> List {
     list(&[
         (":method", "POST"),
@@ -47,7 +47,7 @@ pub(crate) fn request(path: &str) -> List {
     ])
 }
 
-/// One of its fields has another value.
+/// Returns the request with another value in one field.
 fn with(path: &str, name: &str, value: &[u8]) -> List {
     let mut list = request(path);
     for field in &mut list {
@@ -58,7 +58,7 @@ fn with(path: &str, name: &str, value: &[u8]) -> List {
     list
 }
 
-/// It has one more, at its end or before the regular ones.
+/// Returns the request with one more field, at the end or before the regular ones.
 fn plus(path: &str, name: &[u8], value: &[u8]) -> List {
     let mut list = request(path);
     let place = if name.starts_with(b":") {
@@ -72,7 +72,7 @@ fn plus(path: &str, name: &[u8], value: &[u8]) -> List {
 
 pub(crate) const MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
-/// Values of pseudo-fields that none of them can have.
+/// Values that are invalid in every pseudo-header field.
 const VALUES: [(&str, &[u8]); 27] = [
     (":method", b""),
     (":method", b"PO ST"),
@@ -103,7 +103,7 @@ const VALUES: [(&str, &[u8]); 27] = [
     (":authority", b"a\0"),
 ];
 
-/// Fields that no request may have, or not beside those that it has.
+/// Fields that are forbidden in requests, or beside those that the request has.
 const FIELDS: [(&[u8], &[u8]); 36] = [
     (b":method", b"POST"),
     (b":path", b"/"),
@@ -143,7 +143,7 @@ const FIELDS: [(&[u8], &[u8]); 36] = [
     (b"x", b"a\t"),
 ];
 
-/// Requests that RFC 9113 forbids to pass on.
+/// Returns the requests that RFC 9113 forbids a relay to forward.
 pub(crate) fn shapes(path: &str) -> Vec<Shape> {
     let whole = || vec![Part::Data(MESSAGE, true)];
     let mut shapes = Vec::new();
@@ -159,7 +159,7 @@ pub(crate) fn shapes(path: &str) -> Vec<Shape> {
     for (name, value) in FIELDS {
         add(plus(path, name, value), whole());
     }
-    // After regular fields.
+    // A pseudo-header field after regular fields.
     let mut late = request(path);
     let scheme = late.remove(1);
     late.push(scheme);
@@ -171,7 +171,7 @@ pub(crate) fn shapes(path: &str) -> Vec<Shape> {
     let mut hosts = plus(path, b"host", b"host.example:8080");
     hosts.push((b"host".to_vec(), b"host.example:8080".to_vec()));
     add(hosts, whole());
-    // Data that is not what `content-length` says.
+    // Data whose length differs from `content-length`.
     add(length("6"), whole());
     add(length("4"), whole());
     add(length("0"), whole());
@@ -219,7 +219,7 @@ pub(crate) fn shapes(path: &str) -> Vec<Shape> {
 }
 
 impl Shape {
-    /// Its frames, one by one.
+    /// Returns the frames one by one.
     pub(crate) fn frames(&self, stream: u32) -> Vec<Vec<u8>> {
         let mut head = Vec::new();
         let is_end = write::End(self.parts.is_empty());
@@ -243,7 +243,7 @@ impl Shape {
         frames
     }
 
-    /// All of them.
+    /// Writes all frames.
     pub(crate) fn write(&self, stream: u32, out: &mut Vec<u8>) {
         out.extend(self.frames(stream).concat());
     }

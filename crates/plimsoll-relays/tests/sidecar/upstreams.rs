@@ -1,4 +1,4 @@
-//! Upstreams that are named, that fail their calls, and what the access log says of it all.
+//! Upstreams with names, upstreams that fail their calls, and the access log of both.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,7 +7,7 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Came, Http2Peer};
+use super::http2_peer::{Http2Peer, Received};
 use super::{Client, Form, admin_page, echo_server, eventually, request, sidecar};
 
 const ANSWER: [(&str, &str); 3] = [
@@ -20,7 +20,7 @@ fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
 }
 
-/// Answers every call once it is whole, or none ever.
+/// Answers every call once it is complete, or never.
 pub(crate) fn service(listener: TcpListener, answers: bool) {
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -28,15 +28,15 @@ pub(crate) fn service(listener: TcpListener, answers: bool) {
             thread::spawn(move || {
                 loop {
                     match peer.next() {
-                        Came::Headers {
+                        Received::Headers {
                             stream, end: true, ..
                         }
-                        | Came::Data {
+                        | Received::Data {
                             stream, end: true, ..
                         } if answers => {
                             peer.headers(stream, &ANSWER, true);
                         }
-                        Came::End => return,
+                        Received::End => return,
                         _ => {}
                     }
                 }
@@ -51,7 +51,8 @@ fn listener() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// A sidecar with routes `bolt` and `tcp` to an echo server and `grpc` to a gRPC service; the addresses of these.
+/// Starts a sidecar with routes `bolt` and `tcp` to an echo server and `grpc` to a gRPC service;
+/// returns it with the addresses of the two servers.
 pub(crate) fn before_two_servers() -> (Sidecar, SocketAddr, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
@@ -82,7 +83,7 @@ fn hostname_resolves_and_failures_are_counted() {
     let port = upstream.port();
     let (relay, outside) = sidecar(&text(&format!("\"no..name:1\", \"localhost:{port}\"")));
     let mut one = Client::connect(outside);
-    // Where localhost is ::1 too, nothing listens there: the next address is tried.
+    // If localhost is also ::1, nothing listens there, and the next address is tried.
     eventually("a call goes to the name's address", || {
         let mut client = Client::connect(outside);
         client.send(request(Form::V1, 1, b"\x01x"));
@@ -92,7 +93,7 @@ fn hostname_resolves_and_failures_are_counted() {
     assert_eq!(one.answer().3, b"\x01y");
     assert!(relay.counter("r", "upstream_lookup_failures_total") >= Some(1));
     relay.stop();
-    // None at all: calls are answered.
+    // No upstream is left: calls are answered by the sidecar.
     let (relay, outside) = sidecar(&format!("lookup = \"100ms\"\n{}", text("\"no..name:1\"")));
     let mut client = Client::connect(outside);
     client.send(request(Form::V1, 1, b"\x01x"));
@@ -114,7 +115,8 @@ fn failing_upstream_is_ejected() {
          timeout = \"150ms\"\neject_after = 3\neject_for = \"60s\"\n"
     ));
     let mut client = client(outside);
-    // Calls go to both: those at the first are not answered, until three of them were.
+    // Calls go to both upstreams: those at the first are not answered, until three of them have
+    // failed.
     let (mut stream, mut failed) = (1, 0);
     while failed < 3 {
         client.call(stream, &[], true);
@@ -145,7 +147,7 @@ fn only_upstream_is_never_ejected() {
     let mut client = client(outside);
     for stream in [1, 3, 5] {
         client.call(stream, &[], true);
-        // A timeout each time, not the lack of an upstream.
+        // Each call times out; none fails for lack of an upstream.
         assert_eq!(client.next().field("grpc-status"), Some("4"));
     }
     assert_eq!(relay.counter("r", "upstream_ejections_total"), Some(0));
@@ -245,7 +247,7 @@ fn ready_while_every_route_has_upstream() {
     );
     let (relay, _) = sidecar(&text);
     assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
-    // Of two upstreams one is enough.
+    // One of the two upstreams suffices.
     drop(two);
     assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
     drop(one);
@@ -255,7 +257,7 @@ fn ready_while_every_route_has_upstream() {
         page.ends_with("\r\n\r\nroute a: no upstream can be reached\n"),
         "{page}"
     );
-    // It comes back, and has had no calls meanwhile.
+    // The upstream comes back without having had calls in between.
     let _one = TcpListener::bind(("127.0.0.1", first)).unwrap();
     assert!(admin_page(&relay, "/ready").starts_with("HTTP/1.1 200 "));
     relay.stop();

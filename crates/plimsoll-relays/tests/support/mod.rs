@@ -1,4 +1,4 @@
-//! What the tests of sidecars share: certificates, configuration, bounded waiting.
+//! Helpers of the sidecar tests: certificates, configuration, bounded waiting.
 
 #![allow(dead_code, reason = "a test binary uses what it needs of this")]
 #![allow(clippy::disallowed_methods, reason = "patience of a test")]
@@ -50,7 +50,7 @@ pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What the admin address answers, head and body.
+/// Returns the head and body of a response of the admin page.
 pub(crate) fn admin_page(sidecar: &Sidecar, path: &str) -> String {
     try_admin_page(sidecar, path).unwrap()
 }

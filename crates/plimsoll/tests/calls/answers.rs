@@ -1,9 +1,9 @@
-//! Answers that are none: messages over the limit, without trailers, without an end.
+//! Invalid answers: messages over the limit, without trailers, or without an end.
 
 use super::*;
 
-/// A server that answers every request that has ended with what `answer` makes for its
-/// stream; its port. It listens until the test's process ends.
+/// Starts a server that answers every complete request with what `answer` returns for its stream;
+/// returns its port. It listens until the test process ends.
 fn server(answer: impl Fn(u32) -> Vec<u8> + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -71,7 +71,7 @@ fn ok(stream: u32) -> Vec<u8> {
 
 const EMPTY: &[u8] = &[0, 0, 0, 0, 0];
 
-/// Every call of `method` ends as `code`, in bounded time, and it is reported.
+/// Asserts that every call of `method` ends with `code` in bounded time and is reported.
 #[track_caller]
 fn ends_as(
     method: &str,
@@ -84,7 +84,7 @@ fn ends_as(
     let url = format!("grpc://127.0.0.1:{}", server(answer));
     let method = format!("grpc.examples.echo.Echo/{method}");
     let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", &method];
-    // Short only where it is what ends the calls: a busy machine must not make it so.
+    // Short only if the deadline is what ends the calls: a busy machine must not cause timeouts.
     let deadline = match code {
         "DEADLINE_EXCEEDED" => "1s",
         _ => "60s",
@@ -100,7 +100,7 @@ fn ends_as(
 }
 
 #[test]
-fn a_message_over_the_limit() {
+fn message_over_limit_fails_call() {
     let large = |stream| [head(stream), data(stream, &[0, 0, 0x50, 0, 0, 1], false)].concat();
     let words = "a message of 5242880 bytes, over the limit of 4194304";
     ends_as("UnaryEcho", &[], "MESSAGE_TOO_LARGE", words, large);
@@ -123,7 +123,7 @@ fn a_message_over_the_limit() {
 }
 
 #[test]
-fn trailers_that_are_missing() {
+fn missing_trailers_fail_call() {
     let words = "without grpc-status";
     for method in ["UnaryEcho", "ServerStreamingEcho"] {
         ends_as(method, &[], "MISSING_STATUS", words, |stream| {
@@ -218,7 +218,7 @@ fn wrong_response_message_count_is_an_error() {
 }
 
 #[test]
-fn an_answer_that_never_ends() {
+fn endless_answer_fails_by_deadline() {
     for method in ["UnaryEcho", "BidirectionalStreamingEcho"] {
         ends_as(method, &[], "DEADLINE_EXCEEDED", "", |_| Vec::new());
         ends_as(method, &[], "DEADLINE_EXCEEDED", "", |stream| {
@@ -230,7 +230,7 @@ fn an_answer_that_never_ends() {
 #[test]
 fn silent_server_times_out_service_listing() {
     let place = Place::new();
-    // It greets, and answers no request; and one that does not even greet.
+    // One server sends SETTINGS and answers no request; the other does not even send SETTINGS.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let ports = [
         server(|_| Vec::new()),
@@ -241,7 +241,7 @@ fn silent_server_times_out_service_listing() {
         assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
         stderr_of(&output)
     };
-    // Both take ten seconds.
+    // Both attempts take ten seconds.
     let (printed, _) = thread::scope(|scope| {
         let first = scope.spawn(|| ask(ports[0]));
         let second = scope.spawn(|| ask(ports[1]));

@@ -1,5 +1,4 @@
-//! What calls carry, and what comes back: data that varies, packed messages, and answers
-//! that are none.
+//! Contents of requests and responses: varying data, compressed messages, and invalid answers.
 
 mod answers;
 #[path = "../support/mod.rs"]
@@ -16,7 +15,7 @@ use support::{CLIENT_TLS, Place, SCORE, SERVER_TLS, stderr_of};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{self, flags, kind, write};
 
-/// How often each error happened.
+/// Returns how often each error occurred.
 fn errors(run: &Value) -> Vec<(&str, u64)> {
     let errors = run["total"]["errors_by_code"].as_array().expect("a list");
     let each = errors.iter().map(|e| {
@@ -86,14 +85,14 @@ calls = 6
     let run = |more: &[&str]| {
         let arguments = ["run", "plan.toml", "-q", "--json"];
         match place.run(&[&arguments, more].concat()).status.code() {
-            // A busy machine may have been late with six calls, so that the objective can't be judged.
+            // A busy machine may have sent six calls late, which makes the objective inconclusive.
             Some(90) => Some(0),
             code => code,
         }
     };
     assert_eq!(run(&[]), Some(0));
     assert_eq!(run(&["--rows", "typed.jsonl"]), Some(1));
-    // The order stays the plan's until it is typed, too.
+    // The order remains that of the plan until a flag overrides it.
     let order = ["--rows-order", "unique"];
     assert_eq!(run(&order), Some(2));
     for command in ["run", "ladder", "find"] {
@@ -111,7 +110,7 @@ calls = 6
 #[test]
 fn seeded_random_data_repeats_exactly() {
     let place = Place::new();
-    // A vector or none, by chance: how often depends on the seed alone.
+    // A vector is present or absent at random; how often depends only on the seed.
     let data = r#"{"json": "[{{random 0 1}}{{random 0 1}}]"}"#;
     let failures = |seed: &str, out: &str, spread: &[&str]| {
         let server = place.serve(&["score"]);
@@ -126,9 +125,9 @@ fn seeded_random_data_repeats_exactly() {
         (errors(&run).first().map(|e| e.1), said)
     };
     let (failed, first) = failures("7", "a", &[]);
-    // `[01]` is no JSON: half of the calls.
+    // `[01]` is not JSON, so half of the calls fail.
     assert!(failed.is_some_and(|n| (60..140).contains(&n)), "{first}");
-    // However many make the calls.
+    // The result is independent of the number of workers.
     assert_eq!(failed, failures("7", "b", &["--workers", "3"]).0);
     assert_eq!(failed, failures("7", "c", &["--processes", "2"]).0);
     assert_ne!(failed, failures("8", "d", &[]).0);
@@ -203,7 +202,7 @@ fn invalid_data_templates_are_rejected_before_load() {
     }
 }
 
-// --- packed messages -----------------------------------------------------------------
+// --- compressed messages --------------------------------------------------------------
 
 #[test]
 fn servers_handle_gzip_in_both_directions() {
@@ -230,7 +229,7 @@ fn servers_handle_gzip_in_both_directions() {
         let run = place.expect_run(0, &arguments);
         assert_eq!(run["total"]["ok"], 40, "{run}");
         if service == "echo" {
-            // 3,000 bytes each way, were they not packed.
+            // Without compression there would be 3,000 bytes each way.
             for way in ["bytes_sent", "bytes_received"] {
                 let bytes = run["total"][way].as_u64().expect("bytes");
                 assert!((40 * 20..40 * 200).contains(&bytes), "{way}: {bytes}");
@@ -239,11 +238,11 @@ fn servers_handle_gzip_in_both_directions() {
     }
 }
 
-// --- answers that are none -----------------------------------------------------------
+// --- invalid answers -----------------------------------------------------------------
 
 // --- connections ---------------------------------------------------------------------
 
-/// A worker's first handshake can't have had a ticket; one more that is full is a failure.
+/// The first handshake of a worker cannot have a ticket; any further full handshake is a failure.
 #[test]
 fn cold_calls_resume_after_each_workers_first() {
     let place = Place::new();

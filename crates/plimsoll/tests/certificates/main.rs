@@ -1,4 +1,4 @@
-//! Certificates as other tools make them, at both ends, and what every report says of them.
+//! Certificates made by other tools, at both ends, and how every report describes them.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -16,7 +16,7 @@ use support::openssl::{s_client, s_server};
 use support::peers::{peer, succeeds, tool};
 use support::{LONGEST, Place, SCORE, Server, output, stderr_of, text};
 
-/// Flags of `openssl s_client` that shows its certificate and reads until the server ends.
+/// Flags with which `openssl s_client` shows its certificate and reads until the server closes.
 const SHOWN: [&str; 5] = [
     "-ign_eof",
     "-cert",
@@ -25,13 +25,13 @@ const SHOWN: [&str; 5] = [
     "certs/client.key",
 ];
 
-/// The command of the TLS workload, with the name that it asks for left as it is.
+/// The command of the TLS workload, without a name override.
 const OWN: &str =
     "req -x509 -newkey rsa:2048 -keyout server.key -out server.crt -days 3650 -nodes -subj";
 const DEFAULTS: &str = "/C=AU/ST=Some-State/O=Internet Widgits Pty Ltd";
 
-/// What the seven lines of the gRPC workload make: `x509 -req` without extensions, which is of
-/// version 1 where openssl makes that.
+/// Makes the files of the gRPC workload's seven-line script: `x509 -req` without extensions, which
+/// creates version 1 certificates with some versions of OpenSSL.
 const SEVEN: [&str; 7] = [
     "genrsa -out ca.key 2048",
     "req -x509 -new -key ca.key -days 365 -out ca.crt -subj /CN=test-ca",
@@ -80,7 +80,7 @@ fn seven() -> Place {
     place
 }
 
-/// What is unusual about `server.crt` of [`seven`]: that depends on the version of openssl.
+/// Returns what is unusual about `server.crt` of [`seven`], which depends on the OpenSSL version.
 fn unusual(place: &Place) -> Vec<&'static str> {
     let mut shown = tool("openssl");
     let shown = shown.args(["x509", "-in", "server.crt", "-noout", "-text"]);
@@ -92,7 +92,7 @@ fn unusual(place: &Place) -> Vec<&'static str> {
     }
 }
 
-/// OpenSSL as a server of `file`.
+/// Starts OpenSSL as a server of `file`.
 fn theirs(place: &Place, flags: &[&str]) -> Server {
     fs::write(place.path("file"), "content").expect("a file");
     let own = [
@@ -110,14 +110,15 @@ fn attempt(place: &Place, arguments: &[&str]) -> Output {
     output(&mut place.command(arguments), LONGEST)
 }
 
-/// What a command printed, on one line, whatever the width it was printed in.
+/// Returns a command's output as one line, independent of its wrapping.
 fn screen_of(output: &Output) -> String {
     let printed = text(&output.stdout).replace('│', " ");
     let words: Vec<&str> = printed.split_whitespace().collect();
     format!("{} {}", stderr_of(output), words.join(" "))
 }
 
-/// A load of three calls or files must succeed; what `run.json` says of the certificate.
+/// Runs a load of three calls or files, which must succeed; returns what `run.json` records about
+/// the certificate.
 #[track_caller]
 fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
     let run = format!(
@@ -163,7 +164,7 @@ fn grpc(url: &str) -> Vec<&str> {
 }
 
 fn fetch(url: &str) -> Vec<&str> {
-    // Each answer of s_server ends with its connection.
+    // s_server closes the connection after each answer.
     vec!["fetch", url, "--clients", "1", "--calls", "3", "--cold"]
 }
 
@@ -196,7 +197,7 @@ fn self_signed_certificate_is_accepted_as_ca() {
     let url = ours.tls();
     let list = ["grpc", "list", &url, "--ca", "server.crt"];
     assert!(place.expect(0, &list).contains("score.ScoreService"));
-    // Not because it is self-signed, but because it is that very one.
+    // The certificate is trusted because it is the configured one, not because it is self-signed.
     openssl(
         &place,
         "req -x509 -new -key server.key -out again.crt -days 30 -subj /CN=localhost",
@@ -217,7 +218,7 @@ fn certificates_without_san_work_at_both_ends() {
         loads(&place, &grpc(&fast.tls()), &["--ca", "ca.crt"]),
         unusual
     );
-    // OpenSSL takes them, too: as a server that demands one, and as a client that shows one.
+    // OpenSSL accepts them, too: as a server that requires one, and as a client that presents one.
     let theirs = theirs(
         &place,
         &["-Verify", "1", "-verify_return_error", "-CAfile", "ca.crt"],
@@ -238,7 +239,7 @@ fn certificates_without_san_work_at_both_ends() {
     let mut python = Command::new(peer("venv/bin/python"));
     let answer = succeeds(python.args(["-c", &script]).current_dir(place.path("")));
     assert_eq!(text(&answer.stdout).trim(), "200");
-    // What any other certificate is refused for, these are refused for.
+    // Other defects of such certificates are still rejected.
     fails(
         &place,
         &grpc(&ours.tls()),
@@ -329,7 +330,7 @@ fn skipped_verification_is_reported_everywhere() {
     let load = [&grpc(&url)[..], &["--insecure", "--out", "run"]].concat();
     let output = attempt(&place, &load);
     assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
-    // When it begins, in the line about the link, and as a note.
+    // The warning appears at the start, in the line about the link, and as a note.
     assert_eq!(
         screen_of(&output).matches("INSECURE").count(),
         3,
@@ -380,7 +381,7 @@ fn skipped_verification_is_reported_everywhere() {
     );
 }
 
-/// A resumed session checks no certificate, so none is resumed when one has expired.
+/// Resumption skips certificate checks, so sessions must not be resumed after expiry.
 #[test]
 fn expired_certificate_prevents_session_resumption() {
     let place = Place::new();
@@ -414,7 +415,7 @@ fn expired_certificate_prevents_session_resumption() {
             .as_u64()
             .expect("a count");
         assert!(resumed > 0, "{run}");
-        // Its last second counts whole.
+        // The last second of validity counts in full.
         assert!(errors[0]["count"].as_u64().expect("a count") > 20, "{run}");
     }
 }
@@ -437,7 +438,7 @@ fn not_yet_valid_certificate_has_own_code() {
     let flags = [&NEW[..], &support::CLIENT_TLS].concat();
     let words = ["TLS_CERTIFICATE_NOT_YET_VALID", "is not valid before 20"];
     fails(&place, &["fetch", &url], &flags, &words);
-    // And a server says itself that its own has expired.
+    // A server also reports that its own certificate has expired.
     let options = Options {
         validity: Validity::Between {
             not_before: now - 2 * hour,

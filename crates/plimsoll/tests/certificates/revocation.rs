@@ -1,8 +1,8 @@
-//! Certificates that were revoked.
+//! Revoked certificates.
 
 use super::*;
 
-/// Three files, each over a connection of its own.
+/// Fetches three files, each over a new connection.
 #[test]
 fn revoked_server_certificate_has_own_error_code() {
     for intermediates in ["0", "2"] {
@@ -44,7 +44,7 @@ fn revoked_server_certificate_has_own_error_code() {
                         let _ = fs::remove_dir_all(place.path("never"));
                     }
                 }
-                // Who asks for no list checks none.
+                // Without the flag no revocation list is checked.
                 let unchecked = [&NEW[..], &["--size", "7B"], &support::CLIENT_TLS].concat();
                 assert!(loads(&place, &["fetch", &url], &unchecked).is_empty());
             }
@@ -62,7 +62,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
     let with = |list: &'static str| [&NEW[..], &support::CLIENT_TLS, &["--crl", list]].concat();
     let unknown = ["TLS_BAD_CERTIFICATE", "give one of every issuer"];
     fails(&place, &["fetch", &url], &with("others/ca.crl"), &unknown);
-    // Neither does the list of the last issuer alone.
+    // The list of the last issuer alone does not help either.
     let all = place.read("certs/ca.crl");
     let end = "-----END X509 CRL-----";
     let first = all.split_once(end).expect("a list").0;
@@ -70,7 +70,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
     let _ = fs::remove_dir_all(place.path("never"));
     fails(&place, &["fetch", &url], &with("first.crl"), &unknown);
     let _ = fs::remove_dir_all(place.path("never"));
-    // What is no list is named, and so is where a list is of no use.
+    // An invalid list is named, and so is a list for which there is no use.
     for (flags, code, words) in [
         (
             with("certs/ca.crt"),
@@ -110,7 +110,7 @@ fn client_revoked_at_runtime_is_rejected() {
     let place = Place::new();
     place.expect(0, &["certs", "certs", "--crl"]);
     let good = place.read("certs/ca.crl");
-    // The same CA revokes the client, as its operator would.
+    // The same CA revokes the client, as an operator would do it.
     let config = "[ca]\ndefault_ca=own\n[own]\ndatabase=index\ncrlnumber=number\ndefault_md=sha256\n\
         default_crl_days=1\n";
     fs::write(place.path("ca.cnf"), config).expect("a file");
@@ -159,12 +159,12 @@ fn client_revoked_at_runtime_is_rejected() {
             said.contains("TLS_CLIENT_CERTIFICATE_REJECTED"),
             "{name}: {said}"
         );
-        // OpenSSL is given the reason, too.
+        // OpenSSL is told the reason as well.
         let mut client = s_client(&place, &server, &SHOWN);
         let out = output(&mut client, LONGEST);
         let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
         assert!(said.contains("certificate revoked"), "{name}: {said}");
-        // A list that can't be used changes nothing; one without the client takes it again.
+        // An unusable list changes nothing; a list without the client admits it again.
         replace("no list");
         thread::sleep(Duration::from_millis(1100));
         assert!(!comes_in().0, "{name}");
@@ -205,7 +205,7 @@ fn session_predating_revocation_is_not_resumed() {
     assert!(first.contains("200 OK"), "{first}");
     let again = ask(["-sess_in", "session"]);
     assert!(again.contains("Reused, TLSv1.3"), "{again}");
-    // Another list, even one that does not revoke it: what was made before is of another time.
+    // Another list invalidates earlier sessions, even if it does not revoke the certificate.
     let both = good + &place.read("others/ca.crl");
     fs::write(place.path("new.crl"), both).expect("a file");
     fs::rename(place.path("new.crl"), place.path("list.crl")).expect("replaced");

@@ -1,4 +1,4 @@
-//! A load by flags, and the same one from the plan that was saved of them.
+//! A load given by flags equals the load of the plan saved from these flags.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::built;
 use super::support::Place;
 
-/// Loads of every kind of call. Nothing is called.
+/// Loads of every kind of call; nothing is sent.
 const LINES: &[&str] = &[
     "grpc grpc://localhost:1 -m score.ScoreService/GetScore --rate 9/s -z 1s",
     "grpc grpc://localhost:1 -m score.ScoreService/GetScore --clients 8 -z 1s",
@@ -38,7 +38,8 @@ const LINES: &[&str] = &[
     "session session://localhost:1 --clients 8",
 ];
 
-/// What a dry run shows of the plan, which it saves as `saved.toml`, and of the plan saved.
+/// Returns the plan of a dry run, which saves it as `saved.toml`, and the plan that the saved file
+/// resolves to.
 fn shown(place: &Place, words: &[&str]) -> [String; 2] {
     let dry = ["--dry-run", "--save-plan", "saved.toml", "-q"];
     let first = place.expect(0, &[words, &dry].concat());
@@ -73,7 +74,7 @@ fn bundled_plans_resolve_same_after_saving() {
             continue;
         }
         let plan = format!("plans/{name}");
-        // What is a ladder is several loads, and is not saved as one.
+        // A ladder is several loads, so it is not saved as one.
         if place.read(&plan).contains("[ladder") {
             continue;
         }
@@ -84,8 +85,8 @@ fn bundled_plans_resolve_same_after_saving() {
     assert!(seen >= 15, "{seen}");
 }
 
-/// An option by its flag, and by the key of a plan: the command with its target, the flag, and what the plan has in its
-/// section and in `[load]`.
+/// An option as a flag and as a plan key: the command with its target, the flag, and the plan's
+/// lines in its section and in `[load]`.
 const OPTIONS: &[(&str, &str, &str, &str)] = &[
     (
         "http http://localhost:1/",
@@ -200,7 +201,8 @@ fn options_resolve_same_by_flag_and_plan() {
     }
 }
 
-/// A load by flags, by the plan saved of them, and by a plan that says no more than the number of clients.
+/// Compares a load by flags, by the plan saved from them, and by a plan with only the number of
+/// clients.
 #[test]
 fn clients_imply_connections_in_flags_and_plans() {
     const CLIENTS: u64 = 4;

@@ -1,4 +1,4 @@
-//! What a dry run prints where JSON is asked for, of every command that has one.
+//! JSON output of dry runs, for every command that has them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::built;
 use super::support::Place;
 
-/// A command line for each command, and for each kind of plan that is shown in its own way; how many plans there are.
-/// Nothing is called.
+/// One command line for each command and for each kind of plan with a display of its own, and the
+/// number of plans that it shows. Nothing is sent.
 const LINES: &[(&str, usize)] = &[
     ("run plan.toml", 1),
     ("run plan.toml lanes.toml", 2),
@@ -48,7 +48,7 @@ const LINES: &[(&str, usize)] = &[
     ("session session://localhost:1 --clients 2", 1),
 ];
 
-/// The commands whose help has the flag.
+/// Returns the commands whose help lists the flag.
 fn commands_with(place: &Place, flag: &str) -> Vec<String> {
     let help = place.expect(0, &["--help"]);
     let listed = help.split("Commands:\n").nth(1).unwrap();
@@ -95,7 +95,7 @@ fn dry_run_prints_json_on_request() {
             assert!(one["call"].is_object(), "{line}: {printed}");
         }
         assert!(!printed.contains("let me in"), "{line}: {printed}");
-        // Stdout is for one of them.
+        // Only one of the two can be written to stdout.
         if line.starts_with("run plan.toml") || line.starts_with("fetch") {
             let both = [&words[..], &["--junit", "-"]].concat();
             place.expect(2, &both);

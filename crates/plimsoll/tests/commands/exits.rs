@@ -1,11 +1,11 @@
-//! What exit codes and files a command leaves: objectives, errors, signals.
+//! Exit codes and files of commands after objectives, errors and signals.
 
 use super::*;
 
 #[test]
 fn objectives_decide_the_exit_code() {
     let place = Place::new();
-    // Far above what a busy machine makes of a limit of 1 ms.
+    // A limit of 1 ms is far above what even a busy machine needs.
     let server = place.serve(&["score", "--delay", "100ms"]);
     let url = server.plaintext();
     for (objective, code, verdict) in [
@@ -13,7 +13,7 @@ fn objectives_decide_the_exit_code() {
         ("p50 < 1ms", 99, "missed"),
         ("errors < 1%", 0, "met"),
         ("rate > 1000000/s", 99, "missed"),
-        // 300 calls say nothing of one in ten thousand.
+        // 300 calls cannot decide a p99.99.
         ("p99.99 < 10s", 90, "not_supported"),
     ] {
         let out = format!("run {}", objective.replace('/', " "));
@@ -56,7 +56,7 @@ fn run_without_any_success_fails() {
     arguments.extend(SCORE);
     let out = place.expect(1, &arguments);
     assert!(out.contains("UNIMPLEMENTED"), "{out}");
-    // Nobody listens there any more: each cold call fails, by code.
+    // The server is gone, so each cold call fails with its code.
     drop(server);
     let mut arguments = vec![
         "grpc", &url, "--cold", "--rate", "50/s", "--calls", "5", "--out", "gone", "-q",
@@ -91,7 +91,7 @@ fn interrupted_run_is_saved_and_exits_130() {
             .stderr(Stdio::piped())
             .spawn()
             .expect("plimsoll starts");
-        // The first line of progress says that a second is over.
+        // The first progress line appears after one second.
         let mut progress = BufReader::new(child.stderr.take().expect("stderr is piped")).lines();
         progress.next().expect("a line").expect("text");
         signal(&child, stop);
@@ -125,7 +125,7 @@ fn server_shuts_down_gracefully_and_prints_counts() {
 fn unwritable_latest_names_the_run() {
     let place = Place::new();
     let server = place.serve(&["score"]);
-    // A folder in the file's place stands for a disk that fills up after the run.
+    // A folder in place of the file simulates a disk that fills up after the run.
     std::fs::create_dir_all(place.path("runs/LATEST")).expect("a new folder");
     let url = server.plaintext();
     let mut arguments = vec!["grpc", &url, "--clients", "1", "--calls", "5"];

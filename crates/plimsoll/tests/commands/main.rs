@@ -1,6 +1,6 @@
 //! Whole commands against the reference servers: files, exit codes, signals, variables.
 //!
-//! Machines that build are busy, so nothing here depends on how fast a call is.
+//! Build machines are busy, so no test depends on how fast a call is.
 
 mod both_ways;
 mod dry_runs;
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{
-    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_of_reader, signal, stderr_of, text,
+    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_with_stdin, signal, stderr_of, text,
     wait,
 };
 
@@ -70,14 +70,14 @@ fn mtls_run_accounts_for_every_call() {
     assert_eq!(run["count_check"]["matches"], true);
     assert_eq!(run["count_check"]["due"], 240);
     assert!(place.read("run/plan.toml").contains("rate = \"200/s\""));
-    // Read again, it shows the same figures to the last digit.
+    // The report of the saved run shows the same figures to the last digit.
     let again = place.expect_run(0, &["report", "run", "--json"]);
     assert_eq!(again["total"], run["total"]);
     assert_eq!(again["stages"], run["stages"]);
-    // The same directory is not written to again.
+    // An existing run directory is not overwritten.
     place.expect(1, &arguments);
 
-    // Without its certificate the client reports that, by code.
+    // Without a certificate the client reports the error with its code.
     let mut arguments = vec![
         "grpc",
         &url,
@@ -111,7 +111,7 @@ const HALF_A_SECOND: [&str; 6] = [
 ];
 
 #[test]
-fn ready_plans_run() {
+fn bundled_plans_run() {
     let place = Place::new();
     place.expect(0, &["certs", "certs"]);
     let score = place.serve(&[
@@ -136,7 +136,7 @@ fn ready_plans_run() {
     let hold = place.serve(&[&["hold"], &SERVER_TLS[..]].concat());
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
     let mut seen = 0;
-    // What plans name is relative to the folder above them.
+    // Paths in plans are relative to the parent folder.
     fs::create_dir(place.path("plans")).expect("writable");
     let rows = "instruments.csv";
     fs::copy(plans.join(rows), place.path("plans").join(rows)).expect("writable");
@@ -162,7 +162,7 @@ fn ready_plans_run() {
                 ],
                 50,
             ),
-            // One rung of it; a small ladder is in identity/.
+            // One rung is enough here; identity/ has a small ladder.
             "identity" | "identity-compressed" => (
                 score.tls(),
                 &[
@@ -185,7 +185,7 @@ fn ready_plans_run() {
                 6,
             ),
             "score-cold" => (score.tls(), &["--rate", "20/s", "--calls", "6"], 6),
-            // Their size is their point: here from two processes each.
+            // These plans are about large loads; here two processes each run them.
             "fleet-20000" | "fleet-100000" => (
                 orders.plaintext(),
                 &["--fleet", "40", "--calls", "2000", "--processes", "2"],
@@ -243,7 +243,7 @@ fn ready_plans_run() {
                 &["--clients", "4", "--calls", "40", "--warmup", "300ms"],
                 40,
             ),
-            // One rung of each; whole sweeps are in tls.rs.
+            // One rung of each; tls.rs runs whole sweeps.
             "tls-sweep" | "tls-read-buffer" => (
                 format!("https://localhost:{}/bytes/1KiB", files.port),
                 &[
@@ -263,7 +263,7 @@ fn ready_plans_run() {
                 &["--connections", "50", "--duration", "500ms"],
                 50,
             ),
-            // In sessions.rs: they need two addresses.
+            // Covered by sessions.rs, because they need two addresses.
             sessions if sessions.starts_with("sessions-") => continue,
             other => panic!("plans/{other}.toml is not run by this test"),
         };
@@ -367,7 +367,7 @@ fn cold_calls_survive_export_and_import() {
     assert_eq!(back["source"], "imported");
     let both = place.expect_json(0, &["compare", "cold", "back", "--json"]);
     assert_eq!(both["enough_runs"], false);
-    // One run given four times is not four runs.
+    // The same run given four times does not count as four runs.
     let words = [
         "compare",
         "--baseline",
@@ -382,7 +382,7 @@ fn cold_calls_survive_export_and_import() {
     let output = place.run(&["report", "cold.txt"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr_of(&output).contains("plimsoll import"), "{output:?}");
-    // A run without kept calls can't be exported, and says why.
+    // A run without recorded calls cannot be exported; the error gives the reason.
     let output = place.run(&["report", "back", "--export", "lines", "x.txt"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("kept no record of its single calls"));

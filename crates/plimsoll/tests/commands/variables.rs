@@ -1,11 +1,11 @@
-//! Variables, files of variables, and secrets.
+//! Environment variables, env files, and secrets.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use super::*;
 
-/// All files below a folder, as one text.
+/// Returns the text of all files below a folder.
 fn everything_in(dir: &Path) -> String {
     fs::read_dir(dir)
         .expect("a folder")
@@ -23,7 +23,7 @@ fn variables_and_env_file_substitute_for_flags() {
     )
     .expect("writable");
     let mut command = place.command(&["grpc", "--quiet", "--metadata", "authorization: $TOKEN"]);
-    // The process's variable wins over .env, and a flag's own over an alias.
+    // The process environment overrides .env, and a flag's own variable overrides an alias.
     command
         .args(SCORE)
         .env("N_RPS", "100")
@@ -33,7 +33,7 @@ fn variables_and_env_file_substitute_for_flags() {
     assert_eq!(place.run_json("run")["total"]["ok"], 50);
 }
 
-/// What is not UTF-8 can't stand in a plan, and names of files may be so.
+/// A plan cannot contain non-UTF-8 text, but file names may.
 #[test]
 fn non_utf8_values_are_rejected_by_flag() {
     let place = Place::new();
@@ -64,7 +64,7 @@ fn non_utf8_values_are_rejected_by_flag() {
             "{flag}: {printed}"
         );
     }
-    // With a mistake in another flag.
+    // Combined with a mistake in another flag.
     let mut command = place.command(&["run"]);
     command.arg(bytes).args(["--clients", "x"]);
     let output = command.output().expect("plimsoll starts");
@@ -126,7 +126,7 @@ fn secrets_stay_out_of_run_directory() {
     let kept = everything_in(&place.path("run")) + &place.read("saved.toml");
     assert!(!kept.contains("hush"), "{kept}");
     assert!(kept.contains("PLIMSOLL_METADATA_AUTHORIZATION"), "{kept}");
-    // The saved plan asks for the secret, and then is the same.
+    // The saved plan asks for the secret, and is then equal.
     let output = place.run(&["run", "saved.toml", "--out", "again", "-q"]);
     assert_eq!(output.status.code(), Some(2));
     let mut command = place.command(&["run", "run/plan.toml", "--out", "again", "-q"]);
@@ -176,7 +176,7 @@ fn directory_or_fifo_as_file_is_rejected() {
         };
         let mut command = place.command(&[command, &flags, class, &load].concat());
         command.stdin(fs::File::open(place.path("folder")).expect("a folder"));
-        let output = output_of_reader(&mut command, Duration::from_secs(30));
+        let output = output_with_stdin(&mut command, Duration::from_secs(30));
         let said = stderr_of(&output);
         assert!(
             !output.status.success() && said.contains(problem),
@@ -186,7 +186,7 @@ fn directory_or_fifo_as_file_is_rejected() {
     }
 }
 
-/// As load tests of a session service have it beside their Compose file.
+/// An env file as projects keep it next to their Compose file.
 const LOADTEST: &str = "\
 # Load test
 N_RPS=50
@@ -226,7 +226,7 @@ fn compose_env_file_fails_no_command() {
         );
         assert!(other.contains("duration = \"1s\""), "{flags:?}: {other}");
     }
-    // What a plan says of its load counts, too.
+    // The plan's own load settings count as well.
     let plan = format!(
         "target = \"{url}\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\nmessage = {{ json = \"[0.1]\" }}\n\
          [load]\nclients = 2\nwarmup = \"0s\"\n"
@@ -296,7 +296,7 @@ fn large_pubsub_pools_warn_once() {
         gateway
             .env("PUBSUB_POOL_SIZE", size)
             .env("JWT_SECRET", "x".repeat(32));
-        // There is no Redis, and that is all that is wrong.
+        // The missing Redis is the only error.
         let ended = output(&mut gateway, LONGEST);
         let printed = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{printed}");

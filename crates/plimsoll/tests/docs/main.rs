@@ -1,5 +1,5 @@
-//! The pages of the documentation, followed as a newcomer follows them: every command of a page, from its
-//! top, in an empty folder, with the servers that the page starts.
+//! Follows the documentation pages as a newcomer would: runs every command of a page from top to
+//! bottom in an empty folder, with the servers that the page starts.
 //!
 //! A page says in comments, which no reader sees, what the test is to hold it to:
 //!
@@ -34,10 +34,10 @@ use serde_json::Value;
 use support::ports::free_port;
 use support::{LONGEST, Place, output, text};
 
-/// A page, and what its commands are in the test in place of what they are on the page.
+/// A page, with shorter replacements for some of its commands' arguments.
 struct Page {
     file: &'static str,
-    /// The commands are given in a clone of the repository, so its plans are there.
+    /// The commands run in a clone of the repository, so its plans exist.
     in_clone: bool,
     shorter: &'static [(&'static str, &'static str)],
 }
@@ -147,7 +147,7 @@ const PAGES: &[Page] = &[
     page("docs/cookbook.md", SECONDS),
 ];
 
-/// Commands whose flags make one load.
+/// Commands whose flags describe one load.
 const LOADS: [&str; 9] = [
     "grpc", "bolt", "http", "llm", "ws", "fetch", "hold", "plugin", "session",
 ];
@@ -156,14 +156,14 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A page on its way, from its top.
+/// The state of following a page from its top.
 struct Reader<'a> {
     page: &'a Page,
     place: Place,
     bin: PathBuf,
     ports: BTreeMap<u16, u16>,
     used: Vec<bool>,
-    /// What later commands see of earlier ones.
+    /// Environment variables that earlier commands have set for later ones.
     exports: String,
     servers: Vec<(String, Child)>,
 }
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The command as the test gives it.
+    /// Returns the command as the test runs it.
     fn adapted(&mut self, words: &str) -> String {
         let mut words = words.to_owned();
         for ((long, short), used) in self.page.shorter.iter().zip(&mut self.used) {
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
     fn bash(&self, script: &str) -> Command {
         let mut command = Command::new("bash");
         let path = std::env::var("PATH").unwrap_or_default();
-        // What a notebook imports.
+        // This environment has the modules that a notebook imports.
         let python = root().join(".peers/venv/bin");
         command
             .args(["-c", &format!("{}{script}", self.exports)])
@@ -243,7 +243,7 @@ impl<'a> Reader<'a> {
         command
     }
 
-    /// A server goes on until the page ends, or until the page starts another one in its place.
+    /// A server runs until the page ends or starts another one in its place.
     fn serve(&mut self, command: &str) {
         let words = command.trim().trim_end_matches('&');
         let listens = words.split("--listen ").nth(1);
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         let mut out = BufReader::new(child.stdout.take().expect("piped"));
         self.servers.push((address, child));
         let (sender, first) = mpsc::channel();
-        // Reads on to the end, so that the server is never stopped by a full pipe.
+        // Reads to the end, so that a full pipe never stops the server.
         std::thread::spawn(move || {
             let mut line = String::new();
             while out.read_line(&mut line).is_ok_and(|n| n > 0) {
@@ -285,7 +285,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Gives the commands of a block; what they print, and the code of the last.
+    /// Runs the commands of a block; returns their output and the exit code of the last one.
     fn run(&mut self, commands: &[String], code: i32) -> (String, i32) {
         let mut printed = String::new();
         let mut ended = 0;
@@ -312,7 +312,7 @@ impl<'a> Reader<'a> {
                 0
             };
             ended = done.status.code().unwrap_or(-1);
-            // Whether generator and server keep up on a busy machine is not for the page to decide.
+            // Whether generator and server keep up on a busy machine does not matter to the page.
             let is_slow = |line: &str| line.starts_with("objective p") && line.contains("MISSED");
             let is_too_busy = match ended {
                 90 => printed.contains("enerator") || command.starts_with("plimsoll find "),
@@ -328,13 +328,14 @@ impl<'a> Reader<'a> {
         (printed, ended)
     }
 
-    /// The plan that is saved of a load's flags resolves as the flags do.
+    /// The plan saved from a load's flags must resolve as the flags do.
     fn resolve_both_ways(&self, command: &str) {
         let name = command
             .strip_prefix("plimsoll ")
             .and_then(|rest| rest.split_whitespace().next());
         let is_load = name.is_some_and(|name| LOADS.contains(&name));
-        // What stdin holds is there once; modes that are ladders are saved as such; shards meet others.
+        // Excluded are loads that read stdin, which is consumed once, ladder modes, which are saved
+        // as ladders, and shards, which need each other.
         let is_other = [
             "@-",
             " | ",
@@ -346,7 +347,7 @@ impl<'a> Reader<'a> {
             "--shard",
             "--dry-run",
             "--help",
-            // Questions to a service, and no loads.
+            // These are queries to a service, not loads.
             "grpc list",
             "grpc describe",
             "grpc check",
@@ -446,7 +447,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A page whose commands nothing runs would have to say of each block why.
+/// A page whose commands are never run would need a reason at each block.
 #[test]
 fn every_page_with_commands_is_listed() {
     let mut pages = vec![
@@ -471,7 +472,7 @@ fn every_page_with_commands_is_listed() {
     }
 }
 
-/// Declares a test for a page, so that pages are followed beside each other and named where they fail.
+/// Declares a test per page, so that pages run in parallel and failures name the page.
 macro_rules! followed {
     ($($name:ident: $file:literal,)*) => {
         $(
@@ -493,7 +494,7 @@ macro_rules! followed {
 }
 
 followed! {
-    // The longest one, and so first of all.
+    // The longest page, so it comes first.
     a_tutorial_of_ten_minutes: "docs/tutorial.md",
     coming_from_another_tool: "docs/coming-from.md",
     bolt: "docs/bolt.md",

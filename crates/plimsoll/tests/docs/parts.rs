@@ -1,8 +1,8 @@
-//! A page of the documentation, taken apart: commands, and what they print.
+//! Parses a documentation page into its commands and their output.
 
 use super::*;
 
-/// What stands on a page, in order.
+/// The parts of a page, in order.
 #[derive(Debug)]
 pub(super) enum Part {
     Commands(Vec<String>),
@@ -71,8 +71,8 @@ pub(super) fn parts(page: &str) -> Vec<Part> {
     parts
 }
 
-/// The commands of a block: a line each, or several where a backslash, a quotation mark or a here
-/// document goes on.
+/// Returns the commands of a block: one per line, or over several lines with a backslash, an open
+/// quote or a here document.
 fn commands(block: &[&str]) -> Vec<String> {
     let mut commands = Vec::new();
     let mut command = String::new();
@@ -141,12 +141,12 @@ fn commands_are_split_like_shell() {
     assert_eq!(commands(&block), expected);
 }
 
-/// Words and marks with single blanks, so that neither columns nor wrapping count.
+/// Normalises white space, so that neither columns nor wrapping matter.
 pub(super) fn plain(printed: &str) -> String {
     printed.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A line without its figures: each number with its unit is a `#`.
+/// Returns a line with each number and its unit replaced by `#`.
 pub(super) fn shape(line: &str) -> String {
     let mut shape = String::new();
     let mut rest = line;
@@ -165,8 +165,8 @@ pub(super) fn shape(line: &str) -> String {
     plain(&(shape + rest))
 }
 
-/// The shape of a line without what a late generator adds: lower ends of times, as a column of a table or in an
-/// objective's interval.
+/// Returns the shape of a line without the lower bounds that a late generator adds, in a table
+/// column or in an objective's interval.
 pub(super) fn without_low_ends(shape: &str) -> String {
     let mut words: Vec<&str> = shape.split(' ').collect();
     let is_row = ["p#", "mean", "sd", "min", "max"].contains(&words[0]);

@@ -1,4 +1,4 @@
-//! OpenSSL and nginx at the other end.
+//! OpenSSL and nginx as peers.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn openssl_server_serves_full_and_resumed_handshakes() {
         assert_eq!(run["total"]["connections_full"], full, "{mode}");
         assert_eq!(run["total"]["connections_resumed"], resumed, "{mode}");
     }
-    // A missing file is answered with an error text and status 200, a file of text like any other.
+    // OpenSSL answers a missing file with an error text and status 200, like any text file.
     let load = ["--mode", "new", "--calls", "2", "--clients", "1"];
     for size in [&[][..], &["--size", "1000B"]] {
         let run = fetch(
@@ -52,7 +52,7 @@ fn handshake_only_mode_sends_no_request() {
         "--warmup",
         "100ms",
     ];
-    // Ours has no TLS 1.2.
+    // Our server has TLS 1.2 disabled.
     for (server, kinds) in [
         (&ours, vec![new]),
         (&theirs, vec![new, (&tickets_of_1_2, 0, 20)]),
@@ -67,7 +67,7 @@ fn handshake_only_mode_sends_no_request() {
             assert_eq!(total["phases"]["handshake"]["count"], 20, "{run}");
         }
     }
-    // No request came.
+    // No request arrived.
     let (_, printed) = ours.stop();
     assert_eq!(counted(&printed, "bytes"), 0, "{printed}");
     for (flags, why) in [
@@ -138,7 +138,7 @@ fn nginx_and_client_count_same_resumptions() {
         let full = log.lines().filter(|line| *line == ". 200 50000").count() as u64;
         (full, resumed)
     };
-    // A line is written once its connection has ended.
+    // nginx writes a log line once the connection has ended.
     let end = Instant::now() + Duration::from_secs(30);
     while counted() != expected && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));

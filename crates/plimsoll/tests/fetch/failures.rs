@@ -1,8 +1,9 @@
-//! What goes wrong.
+//! Failures of fetches.
 
 use super::*;
 
-/// A TLS server that promises ten bytes, sends four and closes: politely, or not.
+/// Starts a TLS server that announces ten bytes, sends four and closes, with or without
+/// close_notify.
 const SHORT: &str = r#"
 import socket, ssl, sys
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -105,8 +106,8 @@ fn short_body_or_missing_close_notify_fails() {
     }
 }
 
-/// Python's own server speaks HTTP/1.0 and closes after each answer: what was planned to be
-/// reused is not, which the run has to report, and no objective is met by it.
+/// Python's own server speaks HTTP/1.0 and closes after each answer: connections planned to be
+/// reused are not, which the run must report and which satisfies no objective.
 #[test]
 fn connection_close_after_each_response_is_reported() {
     let place = Place::new();
@@ -147,14 +148,15 @@ fn connection_close_after_each_response_is_reported() {
         true,
         "{run}"
     );
-    // The line may be broken anywhere.
+    // The line may be wrapped anywhere.
     let report = place.expect(0, &["report", "run"]);
     let words: Vec<&str> = report.split_whitespace().collect();
     let report = words.join(" ");
     assert!(report.contains("the target closes connections"), "{report}");
 }
 
-/// Six hundred requests for a FIFO, a socket and a device: none waits, and the others are served.
+/// Sends six hundred requests for a FIFO, a socket and a device: none blocks, and other files are
+/// served.
 #[test]
 fn fifo_in_served_directory_does_not_block() {
     let place = Place::new();
@@ -165,7 +167,7 @@ fn fifo_in_served_directory_does_not_block() {
     let server = place.serve(&["files", "site"]);
     let url = format!("http://{}/fifo", server.address());
     let load = ["--clients", "20", "--calls", "600"];
-    // Not one of them succeeds, and all are answered.
+    // None of them succeeds, and all are answered.
     let run = fetch(&place, 1, &url, &load);
     assert_eq!(failure(&run).1, 600, "{run}");
     assert_ne!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");

@@ -1,5 +1,5 @@
-//! `fetch` and `serve files` against each other and against openssl and nginx: bodies
-//! checked, resumption proved by counting on both sides, and what goes wrong.
+//! `fetch` and `serve files` against each other and against openssl and nginx: bodies are checked,
+//! resumption is counted on both sides, and failures are reported.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -21,7 +21,7 @@ use support::{
     stderr_of, text,
 };
 
-/// A run of `fetch` with a trusted CA; it ends with `code`.
+/// Runs `fetch` with a trusted CA; it must end with `code`.
 #[track_caller]
 fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -34,7 +34,7 @@ fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     place.expect_run(code, &[&fixed, tls, flags].concat())
 }
 
-/// Connections of a whole run, warm-up included: full, resumed.
+/// Returns the full and resumed connections of a whole run, including the warm-up.
 fn handshakes(run: &Value) -> (u64, u64) {
     let sum = |key: &str| {
         run["stages"]
@@ -59,7 +59,7 @@ fn failure(run: &Value) -> (&str, u64) {
     )
 }
 
-/// What the server counted under `name`, from its last line; what did not happen is not there.
+/// Returns the server's count of `name` from its last line; 0 if it is not mentioned.
 fn counted(printed: &str, name: &str) -> u64 {
     printed
         .split([',', '\n'])
@@ -177,7 +177,7 @@ fn resumption_objective_is_judged() {
         judged(&run),
         ("met".into(), "100.0000% of 20 handshakes".into())
     );
-    // Kept connections are made before the first step: none is left to be judged in the second.
+    // Persistent connections are made before the first step, so the second has none to judge.
     let kept = format!(
         "target = \"{}\"\n[call.fetch]\n[tls]\nca = \"certs/ca.crt\"\nresume = true\n\
          [load]\nconnections = 1\nsteps = [{{ rate = \"50/s\", for = \"200ms\" }}, {{ rate = \"60/s\", for = \"200ms\" }}]\n\
@@ -215,7 +215,7 @@ fn resumption_objective_is_judged() {
     let page = place.read("run/report.html");
     assert!(page.contains("objective missed"));
 
-    // New and resumed in turn: the promise is the resumed ones'.
+    // New and resumed connections alternate; the objective is about the resumed ones.
     for (server, code, verdict) in [(&server, 0, "pass"), (&silent, 99, "fail")] {
         let _ = fs::remove_dir_all(place.path("both"));
         let args = ["fetch", &url(server, "/bytes/1"), "--mode", "both", "-q"];
@@ -242,13 +242,13 @@ fn early_data_is_answered_before_handshake_completes() {
         &[&flags[..], &load].concat(),
     );
     assert_eq!(run["total"]["bytes_received"], 40 * 102_400);
-    // A client that leaves with its answer gets no ticket; a full handshake gives it two.
+    // A client that leaves after its answer gets no ticket; a full handshake gives it two.
     let resumed = run["total"]["connections_resumed"].as_u64();
     let counts = &run["total"]["measures"]["counts"];
     let taken = counts["early_data_accepted"].as_u64().expect("counted");
     assert_eq!((resumed, taken >= 20), (Some(taken), true), "{run}");
     assert_eq!(counts["early_data_rejected"], 0, "{counts}");
-    // Who does not wish it is served as ever.
+    // A client without early data is served as before.
     let plain = ["--mode", "resumed", "--calls", "20", "--clients", "2"];
     let run = fetch(&place, 0, &url(&server, "/bytes/1"), &plain);
     assert_eq!(run["total"]["connections_resumed"], 20);
@@ -303,7 +303,7 @@ fn only_get_is_answered_as_early_data() {
     assert!(said("").contains("200 OK"));
     let get = said("GET /bytes/5 HTTP/1.1\r\n\r\n");
     assert!(get.contains("200 OK") && get.contains("xxxxx"), "{get}");
-    // A ticket is taken once: the same one again is a full handshake, and nothing is early.
+    // A ticket is accepted once: reusing it causes a full handshake without early data.
     let again = said("GET /bytes/5 HTTP/1.1\r\n\r\n");
     assert!(!again.contains("xxxxx"), "{again}");
     assert!(said("").contains("200 OK"));
@@ -374,7 +374,8 @@ fn same_load_runs_on_both_record_layers() {
                     .contains(&format!("records = \"{records}\""))
             );
         }
-        // A protocol whose server speaks first, in both directions, with a client certificate.
+        // A protocol in which the server speaks first, in both directions, with a client
+        // certificate.
         let _ = fs::remove_dir_all(place.path("run"));
         let target = score.tls();
         let fixed = [

@@ -1,8 +1,8 @@
-//! OpenSSL and echo servers of others at the other end.
+//! OpenSSL and third-party echo servers as peers.
 
 use super::*;
 
-/// A program that is talked to.
+/// A child process that reads commands and prints.
 struct Talk {
     child: Child,
     stdin: ChildStdin,
@@ -36,16 +36,16 @@ impl Talk {
         }
     }
 
-    fn type_in(&mut self, text: &str) {
+    fn send_text(&mut self, text: &str) {
         self.stdin.write_all(text.as_bytes()).expect("it listens");
         self.stdin.flush().expect("it listens");
-        // One command a read.
+        // One command per read.
         thread::sleep(Duration::from_millis(150));
     }
 
-    /// Waits until `needle` has been heard `times`.
+    /// Waits until `needle` has been printed `times` times.
     #[track_caller]
-    fn hear(&self, needle: &str, times: usize) -> String {
+    fn wait_for_text(&self, needle: &str, times: usize) -> String {
         let end = Instant::now() + LONGEST;
         loop {
             let heard = self.heard.lock().expect("whole").clone();
@@ -91,7 +91,7 @@ fn openssl_client_survives_key_updates_and_resumes() {
     for (session, ca, name) in [
         ("-sess_out", "certs/ca.crt", "localhost"),
         ("-sess_in", "certs/ca.crt", "localhost"),
-        // Who asks for another name is shown its certificate.
+        // A client that asks for another name is shown that name's certificate.
         ("-sess_out", "other/ca.crt", "a.test"),
     ] {
         let fixed = [
@@ -106,16 +106,16 @@ fn openssl_client_survives_key_updates_and_resumes() {
             "session.pem",
         ];
         let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
-        client.type_in("hello there\n");
-        client.hear("hello there", 1);
-        // K: new keys here, and a wish for new ones there; k: new keys here alone.
-        client.type_in("K\n");
-        client.type_in("new keys\n");
-        client.hear("new keys", 1);
-        client.type_in("k\n");
-        client.type_in("newer keys\n");
-        client.hear("newer keys", 1);
-        client.type_in("Q\n");
+        client.send_text("hello there\n");
+        client.wait_for_text("hello there", 1);
+        // `K` updates the keys here and requests an update from the peer; `k` only updates here.
+        client.send_text("K\n");
+        client.send_text("new keys\n");
+        client.wait_for_text("new keys", 1);
+        client.send_text("k\n");
+        client.send_text("newer keys\n");
+        client.wait_for_text("newer keys", 1);
+        client.send_text("Q\n");
         assert_eq!(wait(&mut client.child), 0);
     }
     let (code, printed) = server.stop();
@@ -125,7 +125,7 @@ fn openssl_client_survives_key_updates_and_resumes() {
     assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
 }
 
-/// `openssl s_server` on a free port.
+/// Starts `openssl s_server` on a free port.
 fn s_server(place: &Place, flags: &[&str]) -> Command {
     let fixed = [
         "s_server",
@@ -144,7 +144,7 @@ fn s_server(place: &Place, flags: &[&str]) -> Command {
 fn openssl_server_updates_keys_on_idle_connection() {
     let place = Place::new();
     place.certificates();
-    // With -rev it gives every line back reversed, and ours read the same both ways.
+    // With -rev the server returns every line reversed, and our payload is a palindrome.
     for (flags, client) in [
         (&["-rev"][..], &CLIENT_TLS[..]),
         (
@@ -167,7 +167,7 @@ fn openssl_server_updates_keys_on_idle_connection() {
     }
 
     let mut server = Talk::start(&mut s_server(&place, &[]));
-    let heard = server.hear("127.0.0.1:", 1);
+    let heard = server.wait_for_text("127.0.0.1:", 1);
     let port = heard
         .split("127.0.0.1:")
         .nth(1)
@@ -194,12 +194,13 @@ fn openssl_server_updates_keys_on_idle_connection() {
         .stdout(Stdio::null())
         .spawn()
         .expect("it starts");
-    server.hear("...............", 1);
-    server.type_in("...............\n");
-    // New keys there, and a wish for new ones here, while the connection rests.
-    server.type_in("K\n");
-    server.hear("\n.......\n", 1);
-    server.type_in(".......\n");
+    server.wait_for_text("...............", 1);
+    server.send_text("...............\n");
+    // Updates the server's keys and requests an update from the client while the connection is
+    // idle.
+    server.send_text("K\n");
+    server.wait_for_text("\n.......\n", 1);
+    server.send_text(".......\n");
     let output = client.wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(0));
     let run = place.run_json("run");
@@ -207,8 +208,8 @@ fn openssl_server_updates_keys_on_idle_connection() {
     assert_eq!(run["total"]["connections_lost"], 0);
 }
 
-/// Echo servers as people write them, a thread a connection, each on a port of its own: the name of each and its
-/// answer to what it has read.
+/// Typical echo servers with one thread per connection, each on its own port: the name of each and
+/// its answer to what it has read.
 const ECHO_SERVERS: &str = r#"
 import socket, threading
 def lines(answer):
@@ -253,7 +254,7 @@ fn third_party_echo_servers_work_by_default() {
     let place = Place::new();
     let mut python = Command::new("python3");
     let server = Talk::start(python.args(["-c", ECHO_SERVERS]));
-    let ports = server.hear("\n", 1);
+    let ports = server.wait_for_text("\n", 1);
     assert_eq!(ports.split_whitespace().count(), 6);
     for (nth, port) in ports.split_whitespace().enumerate() {
         let few = [

@@ -1,5 +1,5 @@
-//! `hold` and `serve hold` against each other and against openssl: connections counted and
-//! measured at both ends, used after a rest, and what goes wrong.
+//! `hold` and `serve hold` against each other and against openssl: connections are counted and
+//! measured at both ends, used after being idle, and failures are reported.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -20,7 +20,7 @@ use support::{
     CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, stderr_of, wait,
 };
 
-/// A run of `hold`; it ends with `code`.
+/// Runs `hold`; it must end with `code`.
 #[track_caller]
 fn hold(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -32,7 +32,7 @@ fn tls(port: u16) -> String {
     format!("tls://localhost:{port}")
 }
 
-/// What the server counted under `name`, from its last line; what did not happen is not there.
+/// Returns the server's count of `name` from its last line; 0 if it is not mentioned.
 fn counted(printed: &str, name: &str) -> u64 {
     printed
         .split([',', '\n'])
@@ -40,14 +40,14 @@ fn counted(printed: &str, name: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Resident bytes a connection.
+/// Returns resident bytes per connection.
 fn each(run: &Value, end: &str) -> f64 {
     run["memory"]["per_connection"][end]["rss_bytes"]
         .as_f64()
         .unwrap_or_else(|| panic!("{end}: {}", run["memory"]))
 }
 
-/// Neither a warm-up nor a scheme that nobody wrote gets in the way.
+/// The ladder works although the plan sets neither a warm-up nor a URL scheme.
 #[test]
 fn ladder_of_held_connections_starts_servers() {
     let place = Place::new();
@@ -87,11 +87,11 @@ fn held_connections_are_measured_on_every_transport() {
         for moment in ["held", "last"] {
             assert_eq!(run["memory"][moment]["connections"], 1_500, "{moment}");
         }
-        // Two sockets each, and those of other tests.
+        // Two sockets each, besides those of other tests.
         let sockets = |moment: &str| run["memory"][moment]["kernel"]["tcp_sockets"].as_u64();
         assert!(sockets("held").expect("Linux") >= 3_000, "{run}");
-        // What handshakes in flight took, a post-quantum group's keys among it, stays with the processes; a
-        // session that does not rest would show beside it.
+        // The processes keep the memory that concurrent handshakes used, including post-quantum
+        // keys; a session that is not freed would show in addition.
         let (ours, theirs) = (each(&run, "client"), each(&run, "server"));
         assert!(ours < 16_000.0, "{ours} bytes a connection at the client");
         assert!(
@@ -141,7 +141,7 @@ fn keepalives_cover_every_connection_evenly() {
     );
     assert_eq!(run["total"]["bytes_received"], 120 * (16 << 10));
     assert_eq!(run["call"], "16KiB every 500ms");
-    // Resumed from tickets, where that is asked for; then a session keeps what they need.
+    // Resumed from tickets if requested; a session then keeps what tickets need.
     let resumed = [
         "--connections",
         "20",
@@ -162,7 +162,7 @@ fn keepalives_cover_every_connection_evenly() {
         .as_u64()
         .expect("a count");
     assert!(with_tickets > 0, "{run}");
-    // The same over the library's own connections.
+    // The same, over the TLS library's own connections.
     let library = [
         "--connections",
         "20",
@@ -178,7 +178,7 @@ fn keepalives_cover_every_connection_evenly() {
         &[&library[..], &CLIENT_TLS].concat(),
     );
     assert_eq!(run["total"]["ok"], 20, "{run}");
-    // From two processes, whose memory is added.
+    // The load uses two processes, whose memory is added up.
     let spread = ["--connections", "30", "--for", "300ms", "--processes", "2"];
     let run = hold(
         &place,
@@ -216,7 +216,7 @@ fn server_memory_is_reported_for_multiprocess_load() {
         let each = &run["memory"]["per_connection"]["server"]["rss_bytes"];
         each.as_f64().unwrap_or_else(|| panic!("{run}"))
     };
-    // The same connections, whoever makes them.
+    // The same connections, whichever process makes them.
     let (one, two) = (grown("1"), grown("2"));
     assert!(one > 500.0 && two > 500.0, "{one} {two}");
     assert!(one.max(two) < 2.0 * one.min(two), "{one} {two}");
@@ -259,7 +259,7 @@ fn memory_objective_is_judged_and_reported() {
     let broken = ["--objective", "client.memory < 1B"];
     let out = place.run(&[&["hold", &url], &few[..], &broken].concat());
     let verdict = out.status.code();
-    // A busy machine may make it no verdict at all.
+    // On a busy machine the verdict may be inconclusive.
     assert!(matches!(verdict, Some(99 | 90)), "{verdict:?}");
 }
 
@@ -301,7 +301,7 @@ fn invalid_hold_settings_are_reported() {
             stderr_of(&output)
         );
     }
-    // A server that does something else with what it gets.
+    // A server that does not echo what it gets.
     let files = place.serve(&["files"]);
     let url = format!("tcp://127.0.0.1:{}", files.port);
     let output = place.run(&["hold", &url, "--connections", "3", "--for", "1s", "-q"]);
@@ -339,7 +339,8 @@ fn invalid_hold_settings_are_reported() {
     );
 }
 
-/// A server out of descriptors leaves the rest in its queue: they look connected to TCP alone.
+/// A server without free descriptors leaves connections in its backlog, where they look connected
+/// at the TCP level.
 #[test]
 fn missing_connections_invalidate_run() {
     let place = Place::new();
@@ -398,7 +399,7 @@ fn connections_lost_while_held_are_counted() {
         .spawn()
         .expect("it starts");
     let up = Instant::now() + LONGEST;
-    // The load has begun, so the connections are up.
+    // The load has begun, so the connections are established.
     while !fs::read_to_string(place.path("run/log.txt")).is_ok_and(|log| log.contains("started")) {
         assert!(Instant::now() < up, "the connections do not come up");
         thread::sleep(Duration::from_millis(20));

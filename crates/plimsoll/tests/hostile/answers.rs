@@ -1,13 +1,13 @@
-//! Servers that answer some calls, and then misbehave.
+//! Servers that answer some calls and then misbehave.
 
 use super::*;
 
-/// With an open loop, a machine that is late sends many calls at once, and all of them are in
-/// flight when a connection ends.
+/// With an open loop a late machine sends many calls at once, all of which would be in flight when
+/// a connection ends.
 const FEW_IN_FLIGHT: [&str; 4] = ["--clients", "2", "--calls", "200"];
 
 #[test]
-fn resets_after_some_calls() {
+fn connection_reset_fails_only_calls_in_flight() {
     let place = Place::new();
     let port = server(|stream| {
         grpc(&stream, held(), answer_first(10));
@@ -30,7 +30,7 @@ fn server_half_close_fails_as_connection_closed() {
     let port = server(|stream| {
         grpc(&stream, held(), answer_first(10));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
@@ -42,14 +42,14 @@ fn server_half_close_fails_as_connection_closed() {
 }
 
 #[test]
-fn garbage_between_answers() {
+fn garbage_between_answers_fails_calls() {
     let place = Place::new();
     static SEED: AtomicU32 = AtomicU32::new(1);
     let port = server(|mut stream| {
         grpc(&stream, held(), answer_first(10));
         let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
     assert!(run["total"]["ok"].as_u64() >= Some(100), "{run}");
@@ -85,11 +85,11 @@ fn bytewise_responses_succeed_without_deadline() {
         let _ = stream.flush();
     });
     let url = plaintext(port);
-    // Slow is not wrong.
+    // Slow responses are valid.
     let run = counted(&place, 0, &score(&url, &["--clients", "1", "--calls", "2"]));
     assert_eq!(run["total"]["ok"], 2, "{run}");
     assert!(run["total"]["service"]["min_us"].as_f64() > Some(500_000.0));
-    // Unless someone says how slow it may be.
+    // A deadline makes slow responses fail.
     let flags = ["--clients", "1", "--calls", "1", "--deadline", "200ms"];
     let run = counted(&place, 1, &score(&url, &flags));
     assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 1)]);
@@ -104,10 +104,10 @@ fn bytewise_responses_succeed_without_deadline() {
 }
 
 #[test]
-fn goaway_after_every_few_calls() {
+fn repeated_goaways_fail_only_unserved_calls() {
     let place = Place::new();
-    // As servers do that want no call to be lost: announced first, and every call that
-    // comes is answered until the client has closed.
+    // A graceful server announces GOAWAY first, and answers every call that arrives until the
+    // client has closed.
     let port = server(|stream| {
         let mut answer = answer_first(usize::MAX);
         let mut announced = false;
@@ -128,7 +128,7 @@ fn goaway_after_every_few_calls() {
         "{run}"
     );
 
-    // Abruptly: the fifth call is the last that counts, whatever is under way.
+    // An abrupt server: the fifth call is the last one processed, whatever is in flight.
     let port = server(|stream| {
         let options = CannedOptions {
             goaway_after: Some(5),
@@ -163,7 +163,7 @@ fn refused_and_reset_streams_have_own_codes() {
         let run = counted(&place, 0, &score(&plaintext(port), &once));
         assert_eq!(run["total"]["ok"], 75, "{run}");
         assert_eq!(errors(&run), [(code, 25)]);
-        // A refused stream was not acted on.
+        // A refused stream was not processed.
         if error == ErrorCode::REFUSED_STREAM {
             let run = counted(&place, 0, &score(&plaintext(port), &flags));
             assert_eq!(run["total"]["ok"], 100, "{run}");
@@ -172,7 +172,7 @@ fn refused_and_reset_streams_have_own_codes() {
 }
 
 #[test]
-fn calls_that_are_never_answered() {
+fn unanswered_calls_fail_by_deadline() {
     let place = Place::new();
     let port = server(|stream| grpc(&stream, held(), |_, _, _| true));
     let url = plaintext(port);
@@ -183,7 +183,7 @@ fn calls_that_are_never_answered() {
         run["total"]["failed"]["min_us"].as_f64() >= Some(199_000.0),
         "{run}"
     );
-    // Without a deadline the end of the run ends them.
+    // Without a deadline the end of the run ends the calls.
     let flags = [
         "--rate",
         "100/s",

@@ -1,9 +1,9 @@
-//! Certificates and keys that do not fit.
+//! Certificates and keys that do not match.
 
 use super::*;
 
 #[test]
-fn a_server_of_another_ca() {
+fn unknown_ca_is_rejected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "others"]);
@@ -13,7 +13,7 @@ fn a_server_of_another_ca() {
 }
 
 #[test]
-fn an_expired_certificate() {
+fn expired_certificate_is_rejected() {
     let place = Place::new();
     let time = |text: &str| text.parse().expect("a time of day");
     let options = Options {
@@ -29,13 +29,13 @@ fn an_expired_certificate() {
     fails_as(&place, &server.tls(), &CLIENT_TLS, code, "renew");
 }
 
-/// Checked anew for each connection, or once for all that show the same: what has expired
-/// is taken by neither.
+/// Certificates are verified anew for each connection, or once per distinct chain; an expired one
+/// must be rejected either way.
 #[test]
 fn certificate_expiring_during_load_is_rejected() {
     let place = Place::new();
     place.certificates_for(Duration::from_secs(5));
-    // Not mutual TLS: who of the two finds the other's certificate expired first would be a race.
+    // Mutual TLS is not used, because which side detects the expiry first would be a race.
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let url = server.tls();
     let runs: Vec<Output> = thread::scope(|scope| {
@@ -58,8 +58,8 @@ fn certificate_expiring_during_load_is_rejected() {
         };
         assert_eq!(code, "TLS_CERTIFICATE_EXPIRED", "{run}");
         let ok = total["ok"].as_u64().expect("a count");
-        // Its last second counts whole: six of eight at most, less what the server took to
-        // come up.
+        // The last second of validity counts in full: at most six of eight seconds, minus the
+        // server's startup time.
         assert!((1..=120).contains(&ok), "{ok} and {failed}");
         assert_eq!(ok + failed, 160, "{run}");
         let said = run["details"][0]["text"].as_str().expect("a text");
@@ -126,7 +126,7 @@ fn unusable_key_files_are_named() {
     }
 }
 
-/// Run as another user where this one may read everything.
+/// Runs as another user if this one may read everything.
 #[test]
 fn unreadable_key_file_is_reported() {
     let place = Place::new();
@@ -138,7 +138,7 @@ fn unreadable_key_file_is_reported() {
     for readable in ["certs/ca.crt", "certs/client.crt"] {
         fs::set_permissions(place.path(readable), fs::Permissions::from_mode(0o644)).expect("ours");
     }
-    // The binary may lie where other users can't come.
+    // The binary may be where other users cannot reach it.
     let binary = place.path("plimsoll");
     fs::copy(env!("CARGO_BIN_EXE_plimsoll"), &binary).expect("a copy of plimsoll");
     let flags = [

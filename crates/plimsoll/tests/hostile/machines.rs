@@ -1,8 +1,8 @@
-//! Machines that are not up to a load: full disks, too few descriptors.
+//! Machines that are inadequate for a load: full disks, too few descriptors.
 
 use super::*;
 
-/// `plimsoll` with `arguments` under a limit that a shell sets.
+/// Runs `plimsoll` with `arguments` under a limit set by a shell.
 fn limited(place: &Place, limit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command
@@ -13,8 +13,8 @@ fn limited(place: &Place, limit: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// The file size limit stands for a disk that fills up: writes fail in the middle. Every
-/// user may set it, and everything else goes on.
+/// The file size limit simulates a disk that fills up: writes fail midway. Every user may set it,
+/// and nothing else is affected.
 #[test]
 fn file_size_limit_leaves_partial_run() {
     let place = Place::new();
@@ -37,17 +37,17 @@ fn file_size_limit_leaves_partial_run() {
     assert!(said.contains("the run directory is not written"), "{said}");
     assert!(said.contains("File too large"), "{said}");
     assert!(said.contains("ulimit -f unlimited"), "{said}");
-    // What was measured is shown, whole.
+    // All measurements are shown.
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(table.contains("3,000 due"), "{table}");
     assert!(said.contains("run/"), "which file: {said}");
-    // What was written before is a run that can be read, and says what it is.
+    // The data written before is a readable run that says that it is partial.
     let run = place.expect_run(0, &["report", "run", "--json"]);
     assert_eq!(run["state"], "partial", "{run}");
 }
 
-/// `plimsoll grpc`, its run directory `full/run` on a disk of 32 KiB to which `filling` is done
-/// beforehand. `None` where this user may not mount one.
+/// Runs `plimsoll grpc` with its run directory `full/run` on a disk of 32 KiB, after applying
+/// `filling` to it. Returns `None` if this user may not mount one.
 fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> Option<Output> {
     fs::create_dir(place.path("full")).expect("a new folder");
     let script =
@@ -61,7 +61,7 @@ fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> O
     let output = attempt(&mut command);
     let printed = stderr_of(&output);
     if output.status.code() == Some(77) || printed.contains("unshare failed") {
-        aloud(format_args!(
+        print_uncaptured(format_args!(
             "NOT TRIED: this user may not mount a small disk ({printed}); the limit of file sizes stands for it in the test beside this one"
         ));
         return None;
@@ -76,7 +76,7 @@ fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> O
     Some(output)
 }
 
-/// The same with a disk that really is full: the run can't begin.
+/// On a disk that is full the run cannot begin.
 #[test]
 fn full_disk_prevents_run_start() {
     let place = Place::new();
@@ -87,8 +87,8 @@ fn full_disk_prevents_run_start() {
     }
 }
 
-/// And one that somebody else fills up while the run goes on: nothing more can be written, not
-/// even the totals, and they are shown.
+/// Another process fills the disk during the run: nothing more can be written, not even the totals,
+/// but they are shown.
 #[test]
 fn disk_filling_during_run_still_shows_totals() {
     let place = Place::new();
@@ -97,7 +97,7 @@ fn disk_filling_during_run_still_shows_totals() {
     let fill = "(sleep 1; cat /dev/zero >full/ballast) 2>/dev/null & :";
     if let Some(output) = on_a_small_disk(&place, fill, &server.plaintext(), &flags) {
         let table = String::from_utf8_lossy(&output.stdout);
-        // On a busy machine it may be generator-limited besides, which stands above it.
+        // A busy machine may also be generator-limited, which is shown above it.
         assert!(table.contains("PARTIAL\n"), "{table}");
         assert!(table.contains("run.json: writing it failed"), "{table}");
         assert!(table.contains("3,000 due"), "{table}");
@@ -134,7 +134,7 @@ fn too_few_descriptors_are_reported_before_load() {
             2,
             "1 hold 36 connections at most, and 1,000 are asked for",
         ),
-        // Not even many processes hold them.
+        // Even many processes could not hold these connections.
         (
             "ulimit -n 66",
             &fleet[..],
@@ -160,11 +160,11 @@ fn too_few_descriptors_are_reported_before_load() {
     }
 }
 
-/// How many connections cold calls need is not known beforehand.
+/// The number of connections that cold calls need is not known beforehand.
 #[test]
 fn exhausted_descriptors_invalidate_run() {
     let place = Place::new();
-    let port = server(|stream| read_out(&stream));
+    let port = server(|stream| discard_input(&stream));
     let url = plaintext(port);
     let flags = [
         "--cold",

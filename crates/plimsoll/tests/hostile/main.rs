@@ -1,9 +1,8 @@
-//! Bad input: targets that misbehave, credentials that don't fit, plans and machines that
-//! are not up to it.
+//! Bad input: misbehaving targets, wrong credentials, invalid plans, and inadequate machines.
 //!
-//! Each must end in bounded time with one clear message (what, where, what to do) or a
-//! classified count of every call, with the right exit code, and never with a panic. Targets that
-//! misbehave towards each connection alike are in `hostile_server`.
+//! Each must end in bounded time with one clear message (what, where, what to do) or a classified
+//! count of every call, with the right exit code and without a panic. Targets that misbehave in the
+//! same way on each connection are in `hostile_server`.
 
 mod answers;
 mod credentials;
@@ -28,11 +27,11 @@ use plimsoll_stack::certificates::{Options, Validity, make_certificates};
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, aloud, output,
-    stderr_of, text,
+    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, output,
+    print_uncaptured, stderr_of, text,
 };
 
-/// Runs a command: it ends in time, by itself, and without a panic.
+/// Runs a command, which must exit in time, by itself and without a panic.
 #[track_caller]
 fn attempt(command: &mut Command) -> Output {
     let output = output(command, LONGEST);
@@ -46,10 +45,10 @@ fn score<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
     [&["grpc", url, "-q"], &SCORE[..], flags].concat()
 }
 
-/// No connection comes up, so the load does not begin: one message with the code and
-/// `advice`, exit code 1, and a run directory that says so.
+/// Asserts that the load does not begin because no connection succeeds: one message with the code
+/// and `advice`, exit code 1, and a run directory that records it.
 #[track_caller]
-fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+fn assert_start_fails(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let mut arguments = score(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
     arguments.extend(flags);
     let output = attempt(&mut place.command(&arguments));
@@ -59,13 +58,13 @@ fn cannot_begin(place: &Place, url: &str, flags: &[&str], code: &str, advice: &s
     assert!(printed.contains(url), "{url}: {printed}");
     let help = printed.split("help: ").nth(1).unwrap_or_default();
     assert!(help.contains(advice), "{advice:?}: {printed}");
-    // Whoever reads reports learns of it, too.
+    // Documents for other programs record it, too.
     place.expect(0, &["report", "never", "--junit", "never.xml"]);
     let junit = fs::read_to_string(place.path("never.xml")).expect("the report");
     assert!(junit.contains("<error ") && junit.contains(code), "{junit}");
 }
 
-/// A run that is counted to its end; `run.json`.
+/// Runs a load to its end; returns `run.json`.
 #[track_caller]
 fn counted(place: &Place, exit: i32, arguments: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -85,7 +84,7 @@ fn counted(place: &Place, exit: i32, arguments: &[&str]) -> Value {
     run
 }
 
-/// How often each error happened.
+/// Returns how often each error occurred.
 fn errors(run: &Value) -> Vec<(&str, u64)> {
     run["total"]["errors_by_code"]
         .as_array()
@@ -98,8 +97,8 @@ fn errors(run: &Value) -> Vec<(&str, u64)> {
         .collect()
 }
 
-/// Every call over a connection of its own fails, is counted under `code`, and the run
-/// keeps the message about it.
+/// Asserts that every call over a connection of its own fails, is counted under `code`, and that
+/// the run keeps the message.
 #[track_caller]
 fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     let mut arguments = score(url, &["--cold", "--rate", "50/s", "--calls", "5"]);
@@ -110,9 +109,9 @@ fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
     assert_ne!(run["details"][0]["text"], "", "{run}");
 }
 
-/// A question to a server fails with the same message as a load.
+/// Asserts that a reflection query fails with the same message as a load.
 #[track_caller]
-fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+fn assert_reflection_fails(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     let load = ["grpc", url, "-m", "a.B/C", "--clients", "1", "--calls", "1"];
     for arguments in [
         &["grpc", "list", url][..],
@@ -132,13 +131,13 @@ fn cannot_be_asked(place: &Place, url: &str, flags: &[&str], code: &str, advice:
 
 #[track_caller]
 fn fails_as(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
-    cannot_begin(place, url, flags, code, advice);
-    cannot_be_asked(place, url, flags, code, advice);
+    assert_start_fails(place, url, flags, code, advice);
+    assert_reflection_fails(place, url, flags, code, advice);
     each_cold_call_fails(place, url, flags, code);
 }
 
-/// A server that does to each connection what it is told to; its port. It listens until
-/// the test's process ends.
+/// Starts a server that handles each connection with a callback; returns its port. It listens until
+/// the test process ends.
 fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -160,14 +159,14 @@ fn tls(port: u16) -> String {
     format!("grpcs://localhost:{port}")
 }
 
-/// Reads and throws away until the peer closes.
-fn read_out(mut stream: &TcpStream) {
+/// Reads and discards until the peer closes.
+fn discard_input(mut stream: &TcpStream) {
     let mut buffer = [0; 4096];
     while stream.read(&mut buffer).is_ok_and(|n| n > 0) {}
 }
 
-/// A proper gRPC server that looks, before it writes, at what it has to write. `false`
-/// from `mood` ends it.
+/// Serves valid gRPC; `mood` is called before each write with what is to be written, and ends the
+/// connection by returning `false`.
 fn grpc(
     mut stream: &TcpStream,
     options: CannedOptions,
@@ -202,7 +201,7 @@ fn held() -> CannedOptions {
     }
 }
 
-/// Answers `n` requests. `true` until more have come.
+/// Answers `n` requests; returns `true` until more have arrived.
 fn answer_first(
     n: usize,
 ) -> impl FnMut(&mut CannedConnection, &mut Vec<u8>, &mut Vec<u32>) -> bool {
@@ -217,7 +216,7 @@ fn answer_first(
     }
 }
 
-/// The same bytes at every run, and no sense in them.
+/// Returns pseudo-random bytes, the same in every run.
 fn garbage(seed: u32) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9) | 1;
     std::iter::repeat_with(|| {
@@ -246,7 +245,7 @@ fn tls_and_plaintext_mismatch_is_reported() {
 }
 
 #[test]
-fn an_http_1_server() {
+fn http1_server_is_reported() {
     let place = Place::new();
     let port = server(|mut stream| {
         let mut buffer = [0; 4096];
@@ -255,13 +254,13 @@ fn an_http_1_server() {
             b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         );
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     fails_as(&place, &plaintext(port), &[], "NOT_HTTP2", "gRPC server");
 }
 
 #[test]
-fn nobody_listens() {
+fn closed_port_is_reported_as_refused() {
     let place = Place::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
@@ -273,7 +272,7 @@ fn nobody_listens() {
 fn silent_server_causes_connect_timeout() {
     let place = Place::new();
     place.certificates();
-    let port = server(|stream| read_out(&stream));
+    let port = server(|stream| discard_input(&stream));
     let patience = ["--connect-timeout", "300ms"];
     let code = "CONNECT_TIMEOUT";
     fails_as(
@@ -288,18 +287,19 @@ fn silent_server_causes_connect_timeout() {
 }
 
 #[test]
-fn garbage_instead_of_a_greeting() {
+fn garbage_preface_fails_every_call() {
     let place = Place::new();
     place.certificates();
     static SEED: AtomicU32 = AtomicU32::new(1);
     let port = server(|mut stream| {
         let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
-        read_out(&stream);
+        discard_input(&stream);
     });
     let cold = ["--cold", "--rate", "200/s", "--calls", "100"];
     let run = counted(&place, 1, &score(&plaintext(port), &cold));
-    // Most of it does not even look like a frame; what does breaks the rules for the first.
+    // Most of it does not even look like a frame; the part that does violates the rules for the
+    // first frame.
     for (code, _) in errors(&run) {
         assert!(matches!(code, "NOT_HTTP2" | "PROTOCOL_ERROR"), "{run}");
     }

@@ -2,9 +2,9 @@
 
 use super::*;
 
-/// A plan with one line changed: exit code 2, the place, and what would be right.
+/// Each change of one line must end with exit code 2, the place, and the correction.
 #[test]
-fn plans_with_a_mistake() {
+fn plan_mistakes_are_explained() {
     let place = Place::new();
     let plan = "\
 target = \"grpc://127.0.0.1:1\"
@@ -43,7 +43,7 @@ duration = \"1s\"
 }
 
 #[test]
-fn flags_with_a_mistake() {
+fn flag_mistakes_are_explained() {
     let place = Place::new();
     for (flags, words) in [
         (

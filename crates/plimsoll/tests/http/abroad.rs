@@ -1,4 +1,4 @@
-//! nginx, HAProxy, and the servers of Go, Python and Node; curl as a client.
+//! nginx, HAProxy and the servers of Go, Python and Node as targets; curl as a client.
 
 use std::collections::BTreeSet;
 
@@ -82,8 +82,8 @@ fn nginx_transfers_and_404s_are_counted() {
     );
 }
 
-/// Trace Context: nginx writes down what came, over both versions, for files, and with sockets that it carries to the
-/// server behind it.
+/// Trace Context: nginx logs the received headers, over both HTTP versions, for files and for
+/// WebSockets that it proxies.
 #[test]
 fn nginx_sees_reported_call_and_socket_traces() {
     let place = Place::new();
@@ -124,7 +124,7 @@ fn nginx_sees_reported_call_and_socket_traces() {
             10,
         ),
         ("fetch", url("https", one, "/a"), &["--cold"], 10),
-        // Of a socket's calls all have its trace.
+        // All calls of a socket share its trace.
         ("ws", url("wss", one, "/echo"), &["-d", "{{seq}}"], 4),
     ] {
         let _ = fs::remove_dir_all(place.path("run"));
@@ -143,7 +143,7 @@ fn nginx_sees_reported_call_and_socket_traces() {
         assert!((1..=calls).contains(&slowest.len()), "{run}");
         listed.extend(slowest);
     }
-    // A socket is written down when it has been closed.
+    // nginx logs a socket when it is closed.
     let end = Instant::now() + LONGEST;
     let log = loop {
         let log = place.read("traces.log");
@@ -299,7 +299,7 @@ fn python_bodies_and_stream_endings_are_judged() {
 }
 
 #[test]
-fn nodes_server_is_measured() {
+fn node_server_is_measured() {
     let place = Place::new();
     let script = "const s = require(process.argv[2]).createServer((q, r) => {\n\
         let n = 0; q.on('data', d => n += d.length); q.on('end', () => {\n\

@@ -1,10 +1,10 @@
-//! The servers of most services written in Python: uvicorn, and hypercorn with both versions of HTTP.
+//! Common servers of Python services: uvicorn, and hypercorn with both versions of HTTP.
 
 use crate::support::peers::python;
 use crate::support::{CLIENT_TLS, Place, Server};
 use crate::{FORTY, events, failure, http, url};
 
-/// A server, what it is started with, and how it is reached.
+/// A server, its command line, and its URL.
 const SERVERS: [(&str, bool, &str); 6] = [
     ("uvicorn", false, "1.1"),
     ("uvicorn", true, "1.1"),
@@ -15,7 +15,7 @@ const SERVERS: [(&str, bool, &str); 6] = [
 ];
 
 #[test]
-fn pythons_asgi_servers_are_measured() {
+fn python_asgi_servers_are_measured() {
     let place = Place::new();
     place.certificates();
     for (name, secured, version) in SERVERS {

@@ -1,5 +1,5 @@
-//! A canary in every place where a secret can be given: it is in no output, log, run directory, page, process list
-//! or panic message.
+//! Puts a canary in every place that accepts a secret: it must be in no output, log, run directory,
+//! page, process list or panic message.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,11 @@ use std::process::Output;
 
 use crate::support::{LONGEST, Place, SERVER_TLS, Server, output, output_watched, text};
 
-/// What stands for a secret. It is base64, too, so that it can stand in PEM.
+/// The canary. It is valid base64, so that it can be used in PEM.
 const CANARY: &str = "Zc4naryZc4naryZc4naryZc4naryZc4naryZc4nary";
 
-/// Whether the canary is in `bytes`: as text, over several lines of a framed message, or as numbers.
+/// Returns whether the canary is in `bytes`: as text, wrapped over lines of a framed message, or as
+/// numbers.
 fn is_in(bytes: &[u8]) -> bool {
     let plain = text(bytes);
     let joined: String = plain
@@ -32,7 +33,7 @@ fn is_clean(what: &str, output: &Output) {
     }
 }
 
-/// No file below `folder` has the canary in its name or content.
+/// Asserts that no file below `folder` has the canary in its name or content.
 #[track_caller]
 fn are_clean(what: &str, folder: &Path) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
@@ -51,7 +52,8 @@ fn are_clean(what: &str, folder: &Path) {
     }
 }
 
-/// No process that `parent` started has it on its command line. Between fork and exec that is still the parent's own.
+/// Asserts that no child of `parent` has it on its command line. Between fork and exec a child
+/// still shows the parent's own.
 #[track_caller]
 fn no_child_shows_it(what: &str, parent: u32) {
     let own = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
@@ -65,7 +67,7 @@ fn no_child_shows_it(what: &str, parent: u32) {
     }
 }
 
-/// The parts of a private key's file that have lost something.
+/// Variants of a private key's file with a part missing.
 fn broken_keys() -> [(&'static str, String); 5] {
     let (begin, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
     [
@@ -170,7 +172,7 @@ fn broken_private_keys_never_appear_in_messages() {
     }
 }
 
-/// A run with documents, logs and a second process, and nothing of it knows the canary.
+/// Runs a load with documents, logs and a second process; none of them contains the canary.
 #[track_caller]
 fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let _ = fs::remove_dir_all(place.path("out"));
@@ -205,7 +207,7 @@ fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&
     );
     is_clean(what, &ended);
     are_clean(what, &place.path("out"));
-    // What a report makes of it is clean, too.
+    // A report made of it is clean, too.
     is_clean(what, &place.run(&["report", "out/run"]));
 }
 
@@ -240,7 +242,7 @@ fn call_secrets_never_appear_in_any_output() {
             is_clean_run(&place, what, &command, &variables);
         }
     }
-    // The saved plan is the same run again, once the variable is there.
+    // The saved plan gives the same run once the variable is set.
     let again = ["run", "out/run/plan.toml", "--out", "again", "-q"];
     assert_eq!(place.run(&again).status.code(), Some(2));
     let mut command = place.command(&again);
@@ -262,7 +264,7 @@ fn call_secrets_never_appear_in_any_output() {
     is_clean("a trace", &place.run(&[&secret[..], &traced].concat()));
 }
 
-/// Where a fault is put in, the report of the panic has none of it either.
+/// The report of an injected panic does not contain it either.
 #[cfg(debug_assertions)]
 #[test]
 fn call_secrets_never_appear_in_panic_report() {
@@ -361,10 +363,10 @@ fn plan_errors_do_not_show_secrets() {
         let ended = place.run(&["run", name]);
         assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
         is_clean(name, &ended);
-        // On stdin, too.
+        // The plan may come from stdin, too.
         let mut command = place.command(&["run", "-"]);
         command.stdin(fs::File::open(place.path(name)).unwrap());
-        let ended = crate::support::output_of_reader(&mut command, LONGEST);
+        let ended = crate::support::output_with_stdin(&mut command, LONGEST);
         assert_eq!(ended.status.code(), Some(2));
         is_clean(name, &ended);
     }
@@ -409,7 +411,8 @@ fn help_does_not_show_environment_secrets() {
     }
 }
 
-/// A collector of telemetry that is not there, a gateway whose clients show tokens, a bus that is not there.
+/// An unreachable telemetry collector, a gateway whose clients present tokens, and an unreachable
+/// bus.
 #[test]
 fn external_system_secrets_stay_out_of_logs() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! gRPC-Web and Connect, against connect-go.
+//! gRPC-Web and Connect against connect-go.
 
 use std::fs;
 use std::process::Command;
@@ -9,8 +9,8 @@ use crate::support::peers::peer;
 use crate::support::{Place, Server};
 use crate::{http, url};
 
-/// How the calls of a run ended, and how many messages their answers had.
-fn ended(run: &Value) -> (String, u64) {
+/// How the calls of a run ended, and the number of messages in their answers.
+fn outcome_of(run: &Value) -> (String, u64) {
     let code = run["total"]["errors_by_code"][0]["code"].as_str();
     let messages = run["total"]["messages"]["received"].as_u64();
     (code.unwrap_or("OK").to_owned(), messages.unwrap_or(0))
@@ -20,7 +20,7 @@ fn ended(run: &Value) -> (String, u64) {
 fn connect_go_grpc_web_and_connect_are_parsed() {
     let place = Place::new();
     let server = Server::start(&mut Command::new(peer("bin/go-connect")));
-    // A string, as protobuf encodes a message of one.
+    // A string in the protobuf encoding of a message with one field.
     fs::write(place.path("hello.bin"), b"\x0a\x05hello").unwrap();
     let load = ["--clients", "2", "--calls", "6"];
     for version in ["1.1", "2"] {
@@ -78,14 +78,14 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
                 &url(&server, path),
                 &[&load[..], &flags].concat(),
             );
-            let (outcome, messages) = ended(&run);
+            let (outcome, messages) = outcome_of(&run);
             assert_eq!(
                 (outcome.as_str(), messages),
                 expected,
                 "{version} {stream} {path} {body}"
             );
         }
-        // Unary calls of Connect are plain requests.
+        // Unary Connect calls are plain requests.
         for (body, kind, expected) in [
             ("\"hello\"", "application/json", "OK"),
             ("@hello.bin", "application/proto", "OK"),
@@ -97,7 +97,7 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
             let code = i32::from(expected != "OK");
             let url = url(&server, "/echo.Echo/Say");
             let run = http(&place, code, &url, &[&load[..], &flags].concat());
-            assert_eq!(ended(&run).0, expected, "{version} {body}");
+            assert_eq!(outcome_of(&run).0, expected, "{version} {body}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Headers and metadata that a command prints again and again.
+//! Headers and metadata whose value is the output of a command that runs periodically.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::support::peers::python;
 use crate::support::{Place, Server, stderr_of};
 use crate::{http, url};
 
-/// Prints one number more every time.
+/// A command that prints a higher number each time.
 const COUNTS: &str = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; echo \"Bearer $n\"";
 
 #[test]
@@ -20,10 +20,10 @@ fn header_uses_latest_command_output() {
         let load = ["--refresh", "1s", "--clients", "1", "--duration", "3500ms"];
         let run = http(&place, 0, &url(&server, "/"), &[&flags[..], &load].concat());
         assert_eq!(run["total"]["errors"], 0, "{run}");
-        // Once for the plan, and then every second; a busy machine only comes later.
+        // The command runs once for the plan and then every second, later on a busy machine.
         let ran: u32 = place.read("n").trim().parse().unwrap();
         assert!((2..=5).contains(&ran), "{version}: {ran}");
-        // The plan has the command, and nothing that it printed.
+        // The plan has the command, but nothing of its output.
         let plan = place.read("run/plan.toml");
         assert!(
             plan.contains("refresh = \"1s\"") && !plan.contains("Bearer 0"),
@@ -83,7 +83,7 @@ fn command_value_is_sent_and_empty_output_rejected() {
     place.expect(0, &[&fixed[..], &call, &flags].concat());
 }
 
-/// The value of one field is printed anew every second; sockets have the session's token in its place.
+/// The value of one field is renewed every second; sockets have the session's token instead.
 #[test]
 fn session_headers_reach_requests_and_upgrades() {
     let place = Place::new();
@@ -99,7 +99,7 @@ fn session_headers_reach_requests_and_upgrades() {
     place.expect(0, &flags);
     let run = place.run_json("run");
     assert_eq!(run["total"]["errors"], 0, "{run}");
-    // Once for the plan, and then every second; a busy machine only comes later.
+    // The command runs once for the plan and then every second, later on a busy machine.
     let keys = place.read("keys").lines().count();
     assert!((2..=5).contains(&keys), "{keys}");
     let plan = place.read("run/plan.toml");
@@ -137,12 +137,12 @@ fn bolt_header_entry_uses_latest_command_output() {
     let (bytes, calls) = bolt(&["--calls", "5", "--header", "Token: short"]);
     assert_eq!(bytes % calls, 0);
     let plan = place.read("run/plan.toml");
-    // Names that look secret keep their values out of the run.
+    // Values of fields with secret-looking names are kept out of the run.
     assert!(
         plan.contains("[call.bolt.header.Token]") && !plan.contains("short"),
         "{plan}"
     );
-    // A longer one from the second time on.
+    // The output is longer from the second time on.
     let prints = "Token: if [ -e n ]; then echo much-longer; else touch n; echo short; fi";
     let flags = [
         "--header-from-command",
@@ -224,7 +224,7 @@ fn plan_commands_run_only_in_real_runs() {
         place.expect(0, read);
         assert!(!place.path("ran").exists(), "{read:?}");
     }
-    // Several processes print it once.
+    // Several processes run the command only once.
     let spread = ["--processes", "2", "--clients", "2", "--out", "spread"];
     let ended = place.run(&[&["run", "plan.toml"][..], &spread].concat());
     let printed = stderr_of(&ended);

@@ -1,4 +1,4 @@
-//! Answers over HTTP/2 are held to the same expectations as those over HTTP/1.1.
+//! Answers over HTTP/2 meet the same expectations as those over HTTP/1.1.
 
 use std::fs;
 
@@ -82,7 +82,7 @@ fn http2_responses_are_judged_like_http1() {
         &[&two[..], &load, &head].concat(),
     );
     assert_eq!(run["total"]["bytes_received"], 0);
-    // More in flight than the windows take at once.
+    // More data in flight than the windows allow at once.
     let big = format!("@{}", place.path("big").display());
     fs::write(place.path("big"), vec![b'x'; 300_000]).unwrap();
     let run = http(
@@ -118,7 +118,7 @@ fn http2_responses_are_judged_like_http1() {
     assert!(plan.contains("version = \"2\""), "{plan}");
 }
 
-/// Subscribers hold streams for as long as the load lasts, and their deadlines come with its end.
+/// Subscribers hold streams for the whole load; their deadlines coincide with its end.
 #[test]
 fn endless_event_streams_end_with_load() {
     let place = Place::new();
@@ -141,12 +141,12 @@ fn endless_event_streams_end_with_load() {
     }
 }
 
-/// One connection of HTTP/1.1 for calls of which four overlap.
+/// One HTTP/1.1 connection for calls of which four overlap.
 #[test]
 fn too_few_connections_are_named_before_target() {
     let place = Place::new();
     let server = place.serve(&["http", "--delay", "5ms"]);
-    // Each call takes 5 ms at least, so the last ones are sent 1.4 s late, whatever the machine does.
+    // Each call takes at least 5 ms, so the last ones are sent 1.4 s late on any machine.
     let load = [
         "--rate",
         "800/s",
@@ -175,7 +175,7 @@ fn too_few_connections_are_named_before_target() {
     let answer =
         "calls waited for connections: the client's one connection carries one call at a time";
     assert!(report.contains(answer), "{report}");
-    // How late calls were sent is part of the load that was delivered, whoever made them wait.
+    // Send delay is part of the delivered load, whatever its cause.
     let delivery = &run["total"]["delivery"];
     let share = |end: usize| delivery["distance"][end].as_f64().unwrap_or(f64::NAN);
     assert_eq!(delivery["sent"], 400);

@@ -33,10 +33,10 @@ use support::{
     text,
 };
 
-/// 40 calls of four clients.
+/// A load of 40 calls from four clients.
 const FORTY: [&str; 4] = ["--clients", "4", "--calls", "40"];
 
-/// A run of `http`; it ends with `code`, or says that the machine was too busy to hold the rate.
+/// Runs `http`; it must end with `code`, or report that the machine was too busy to hold the rate.
 #[track_caller]
 fn http(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -69,7 +69,7 @@ fn failure(run: &Value) -> (&str, u64) {
     )
 }
 
-/// Events that were received; of how many answers, the gaps between them.
+/// Returns the number of events, the number of answers with events, and the gaps between events.
 fn events(run: &Value) -> (u64, u64, u64) {
     let messages = &run["total"]["messages"];
     let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
@@ -101,7 +101,7 @@ fn client_and_server_count_same_requests() {
         assert_eq!(run["total"]["ok"], 40, "{run}");
         assert_eq!(run["total"]["bytes_received"], 40 * 1024);
         assert_eq!(run["count_check"]["matches"], true);
-        // Clients share a connection that carries their calls at once.
+        // Clients share a connection that multiplexes their calls.
         assert_eq!(run["connections"], if version == "2" { 1 } else { 4 });
         let cold = ["--cold", "--calls", "5"];
         let run = http(&place, 0, &url, &[&cold[..], &client].concat());
@@ -109,8 +109,8 @@ fn client_and_server_count_same_requests() {
         let (code, printed) = server.stop();
         assert_eq!(code, 0);
         assert!(printed.contains("answered 45"), "{printed}");
-        // A client that leaves while the server still sends, tickets or settings, resets the connection, which
-        // the server may count as broken.
+        // A client that leaves while the server still sends tickets or settings resets the
+        // connection, which the server may count as broken.
         assert!(!printed.contains("refused"), "{printed}");
     }
 }
@@ -146,7 +146,7 @@ fn open_loop_templated_bodies_are_accounted_exactly() {
     assert_eq!(run["total"]["due"], 100);
     assert_eq!(run["total"]["ok"], 100, "{run}");
     assert_eq!(run["call"], "POST /echo");
-    // Rows in turn: the quotes of the first are escaped, and the numbers have one digit or two.
+    // Rows in turn: the quotes of the first are escaped, and the numbers have one or two digits.
     let sizes = |n: u64| {
         let row = if n.is_multiple_of(2) {
             "ann,A \\\"town\\\""
@@ -159,7 +159,7 @@ fn open_loop_templated_bodies_are_accounted_exactly() {
     };
     let expected: u64 = (0..100).map(sizes).sum();
     assert_eq!(run["total"]["bytes_received"], expected);
-    // The run directory has a plan that can be run again, with the body in it.
+    // The run directory has a plan that can be run again, including the body.
     let plan = place.read("run/plan.toml");
     assert!(
         plan.contains("[call.http]") && plan.contains("{{row.user}}"),
@@ -254,9 +254,9 @@ fn event_streams_are_timed_and_end_checked() {
         &[&load[..], &sse].concat(),
     );
     assert_eq!(run["total"]["ok"], 6, "{run}");
-    // Five and the last one, in each of six.
+    // Five events and the final one, in each of six answers.
     assert_eq!(events(&run), (36, 6, 30));
-    // Four gaps of 20 ms and one of none; a busy machine only makes them longer.
+    // Four gaps of 20 ms and one of zero; a busy machine only lengthens them.
     let mean = run["total"]["messages"]["inter_message"]["mean_us"]
         .as_f64()
         .unwrap();
@@ -305,7 +305,7 @@ fn auto_version_follows_server_alpn_choice() {
     let auto = ["--http-version", "auto"];
     let secured = place.serve(&[&["http"], &SERVER_TLS[..]].concat());
     let plain = place.serve(&["http"]);
-    // It speaks no HTTP/2.
+    // The server does not speak HTTP/2.
     let nginx = Nginx::start(&place, "");
     for (url, tls, version) in [
         (
@@ -384,7 +384,8 @@ fn single_slot_server_makes_calls_queue() {
     let load = ["--rate", "40/s", "--duration", "1s", "--connections", "40"];
     let run = http(&place, 0, &url(&server, "/"), &load);
     assert_eq!(run["total"]["ok"], 40, "{run}");
-    // Call k is due at 25 k ms and answered at 50 (k + 1) at the earliest: the last after 1025.
+    // Call k is due at 25 k ms and answered at 50 (k + 1) ms at the earliest: the last after 1025
+    // ms.
     let longest = run["total"]["response"]["max_us"].as_f64().unwrap();
     assert!(longest > 1_000_000.0, "{longest}");
     let mean = run["total"]["response"]["mean_us"].as_f64().unwrap();
@@ -451,7 +452,7 @@ fn http_ladder_is_measured() {
         [load]\nrate = \"100/s\"\nwarmup = \"100ms\"\nconnections = 2\n\
         [ladder]\nslice = \"300ms\"\nrounds = 2\nserve = [\"http\"]\ntls = [\"off\", \"server\", \"mutual\"]\n";
     fs::write(place.path("ladder.toml"), plan).unwrap();
-    // On a busy machine the generator may be late, which the exit code says.
+    // On a busy machine the generator may be late, which the exit code shows.
     let said = place.run(&["ladder", "ladder.toml", "-q", "--out", "ladder"]);
     let printed = text(&said.stderr);
     assert!(matches!(said.status.code(), Some(0 | 90)), "{printed}");

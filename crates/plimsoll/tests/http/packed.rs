@@ -1,4 +1,4 @@
-//! Answers that are packed, from a server on aiohttp.
+//! Compressed answers from an aiohttp server.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
     let line = br#"{"n": 1, "found": "needle"}"#.len() as u64 + 1;
     for coding in ["gzip", "deflate", "br", "zstd"] {
         let path = format!("/packed/{coding}/1000");
-        // Looked into, whether it was asked for or not.
+        // The body is checked whether or not compression was requested.
         for flags in [&looked[..], &["--compressed"]] {
             let run = http(
                 &place,
@@ -87,14 +87,14 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
             assert_eq!(failure(&run), (code, 10), "{path}");
             let printed = run["details"][0]["text"].as_str().unwrap_or_default();
             assert!(printed.contains(detail), "{path}: {printed}");
-            // Of a failure the beginning is shown, as it reads.
+            // A failure shows the beginning of the decompressed text.
             assert!(
                 code != "HTTP_503" || printed.contains("needle"),
                 "{path}: {printed}"
             );
         }
     }
-    // Nobody looks, and nothing is unpacked.
+    // Without a check of the body nothing is decompressed.
     let run = http(&place, 0, &url(&server, "/packed/rot13/10"), &load);
     assert_eq!(counted(&run, "bytes_unpacked"), 0);
     let table = place.expect(

@@ -1,4 +1,5 @@
-//! Calls that a server did not take: sent once more, counted and shown; and failures that are nobody's but ours.
+//! Calls that a server did not process are retried once, counted and shown; and failures that are
+//! only ours.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,7 +17,8 @@ fn retried(run: &Value) -> u64 {
     counts["calls_retried"].as_u64().unwrap_or(0)
 }
 
-/// nginx ends a connection after some requests: with GOAWAY, or over HTTP/1.1 with `Connection: close`.
+/// nginx ends a connection after some requests: with GOAWAY, or over HTTP/1.1 with `Connection:
+/// close`.
 #[test]
 fn calls_unprocessed_by_nginx_are_retried() {
     let place = Place::new();
@@ -25,7 +27,7 @@ fn calls_unprocessed_by_nginx_are_retried() {
     fs::write(place.path("site/a"), "hello").unwrap();
     let port = free_port();
     let certificates = place.path("certs");
-    // A second server, since connections have their limit from the server.
+    // A second server, because connection limits are set per server.
     let more = format!(
         "}} server {{ listen 127.0.0.1:{port} ssl http2; ssl_protocols TLSv1.3; keepalive_requests 50;\n\
          ssl_certificate {0}/server.crt; ssl_certificate_key {0}/server.key;",
@@ -50,7 +52,7 @@ fn calls_unprocessed_by_nginx_are_retried() {
     assert!(plan.contains("no_retry = true"), "{plan}");
 }
 
-/// The connection rests between two calls for much longer than its end takes to arrive.
+/// The connection is idle between two calls for much longer than its close takes to arrive.
 #[test]
 fn idle_timeout_races_are_distinguished_from_failures() {
     let place = Place::new();
@@ -71,7 +73,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
         ("IDLE_CLOSED", 0),
         "{run}"
     );
-    // A request that may have been acted on is not repeated, but by a key.
+    // A request that may have been processed is repeated only if it has an idempotency key.
     let run = http(&place, 0, &url, &[&load[..], &["-X", "POST"]].concat());
     assert_eq!(
         (failure(&run).0, retried(&run)),
@@ -98,7 +100,7 @@ fn immediately_dropped_request_is_not_retried() {
 #[test]
 fn silent_server_fails_only_by_deadline() {
     let place = Place::new();
-    // Connections stay in its queue: nobody takes them.
+    // Connections stay in the listen backlog, because nobody accepts them.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let flags = ["--clients", "3", "--deadline", "200ms", "--duration", "2s"];
@@ -152,7 +154,7 @@ fn response_head_over_limit_is_reported() {
     );
 }
 
-/// 150 fields, and one of 70,000 bytes.
+/// A response head of 150 fields, and one with a field of 70,000 bytes.
 fn long_head() -> Vec<u8> {
     let fields: String = (0..150).map(|n| format!("x-{n}: v\r\n")).collect();
     let long = "c".repeat(70_000);

@@ -8,7 +8,7 @@ use crate::support::peers::python;
 use crate::support::{Place, Server, stderr_of};
 use crate::{events, failure, measured};
 
-/// Calls that failed with `code`.
+/// Returns the number of calls that failed with `code`.
 fn failures(run: &Value, code: &str) -> u64 {
     let codes = run["total"]["errors_by_code"]
         .as_array()
@@ -67,9 +67,9 @@ fn websocket_users_follow_frame_script() {
         (&run["total"]["ok"], &counts["users_ok"]),
         (&12.into(), &4.into())
     );
-    // A welcome is its call's first message; each get is answered by three.
+    // A welcome is the first message of its call; each get is answered by three.
     assert_eq!(events(&run).0, 8 * 3);
-    // The frames are in the run's plan, whatever becomes of their files.
+    // The frames are part of the run's plan, so their files are no longer needed.
     fs::remove_file(place.path("get.bin")).unwrap();
     fs::rename(place.path("run/plan.toml"), place.path("plan.toml")).unwrap();
     let _ = fs::remove_dir_all(place.path("again"));
@@ -77,7 +77,7 @@ fn websocket_users_follow_frame_script() {
     assert_eq!(measured(&place, 0, &again)["total"]["ok"], 12);
     fs::write(place.path("get.bin"), "get").unwrap();
 
-    // An open loop has users who arrive.
+    // In an open loop users arrive at a rate.
     let open = [
         "--rows",
         "users.csv",
@@ -93,7 +93,7 @@ fn websocket_users_follow_frame_script() {
         (&30.into(), &10.into())
     );
 
-    // Who is not answered as expected, or loses the socket, does not go on.
+    // A user whose answer is unexpected, or who loses the socket, stops.
     let lies = script.replace("has b", "has c");
     let run = ws(0, &lies, &[&rows[..], &["--calls", "6"]].concat());
     assert_eq!(failures(&run, "HTTP_BODY"), 2);
@@ -148,7 +148,7 @@ fn websocket_frames_work_with_python_server() {
         (&run["total"]["ok"], &run["connections"]),
         (&30.into(), &3.into())
     );
-    // Numbers of one digit and of two.
+    // Numbers of one digit and of two digits.
     assert_eq!(run["total"]["bytes_received"], 10 * 8 + 20 * 9);
     assert_eq!(run["total"]["bytes_sent"], 10 * 8 + 20 * 9);
     let run = ws(
@@ -172,7 +172,7 @@ fn websocket_frames_work_with_python_server() {
         &["-d", "x", "--greeting", "hello, I am a user"],
     );
     assert_eq!(run["total"]["ok"], 30);
-    // The path and the headers of a socket go by its own number.
+    // The path and headers of a socket use its own number.
     let run = ws(
         0,
         "/of/user-{{seq}}",

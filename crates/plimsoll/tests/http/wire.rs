@@ -1,5 +1,5 @@
-//! What was typed arrives byte for byte, and what can't be filled in is refused: a server that writes down the
-//! requests it gets.
+//! Typed values arrive byte for byte, and templates that cannot be filled in are rejected; tested
+//! with a server that records its requests.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,13 +10,13 @@ use std::thread;
 use crate::http;
 use crate::support::{Place, stderr_of};
 
-/// A request as it came: its head and its body.
+/// A received request: head and body.
 type Received = (String, Vec<u8>);
 
-/// What to do with the request of this number on its connection, from 0; `None`: close it.
+/// The response to the request of this number on its connection, from 0; `None` closes it.
 type Answer = fn(usize) -> Option<&'static [u8]>;
 
-/// Writes the requests down that it answers, until the test ends.
+/// Records the requests that it answers until the test ends.
 pub(crate) struct Recorder {
     port: u16,
     received: Arc<Mutex<Vec<Received>>>,
@@ -71,7 +71,7 @@ fn serve(connection: TcpStream, answer: Answer, all: &Mutex<Vec<Received>>) {
     }
 }
 
-/// Answers all requests alike.
+/// Answers all requests in the same way.
 pub(crate) fn always(_: usize) -> Option<&'static [u8]> {
     Some(OK)
 }
@@ -150,7 +150,7 @@ fn repeated_headers_are_sent_in_order() {
     let expected = ["cookie: a=1", "cookie: b=2", "x-a: ann", "x-a: second"];
     assert_eq!(fields(server.take()), expected);
 
-    // The saved plan is the same run again; what is secret is asked for by a name each.
+    // The saved plan gives the same run; each secret is asked for by a variable.
     let plan = place.read("run/plan.toml");
     assert!(!plan.contains("b=2"), "{plan}");
     let again = place

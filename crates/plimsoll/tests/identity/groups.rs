@@ -1,4 +1,4 @@
-//! Key-exchange groups, agreed on by name at both ends.
+//! Key-exchange groups, configured by name and agreed on by both ends.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn each_group_is_negotiated_with_our_server() {
     let server = place.serve(&[&["files"], &offered[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
     for (group, _) in GROUPS {
-        let agreed = alike(&place, &url, &["--group", group]);
+        let agreed = uniform_handshake(&place, &url, &["--group", group]);
         assert_eq!(agreed["group"], group, "{agreed}");
         assert_eq!(agreed["retried"], Value::Null, "{agreed}");
         assert_eq!(agreed["version"], "TLSv1_3", "{agreed}");
@@ -22,9 +22,9 @@ fn each_group_is_negotiated_with_our_server() {
     }
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
-    let agreed = alike(&place, &url, &[]);
+    let agreed = uniform_handshake(&place, &url, &[]);
     assert_eq!(agreed["group"], "X25519MLKEM768", "{agreed}");
-    // The report says the same.
+    // The report names the same group.
     let shown = place.expect(0, &["report", "run"]);
     let words: Vec<&str> = shown.split_whitespace().collect();
     let shown = words.join(" ");
@@ -58,7 +58,7 @@ fn each_group_is_negotiated_with_openssl() {
     for (ours, theirs) in known_to_openssl(&place, &GROUPS) {
         let server = s_server(&place, &["-WWW", "-tls1_3", "-groups", theirs]);
         let url = format!("https://localhost:{}/file.bin", server.port);
-        let agreed = alike(&place, &url, &["--size", "1000B", "--group", ours]);
+        let agreed = uniform_handshake(&place, &url, &["--size", "1000B", "--group", ours]);
         assert_eq!(agreed["group"], ours, "{agreed}");
 
         let server = place.serve(&[&["files", "--group", ours], &SERVER_TLS[..]].concat());
@@ -99,14 +99,14 @@ fn hybrid_group_also_sends_classical_key_share() {
     ] {
         let server = go_tls(&place, &["-curve", curve]);
         let url = format!("https://localhost:{}/", server.port);
-        let agreed = alike(&place, &url, &["--size", "4MiB"]);
+        let agreed = uniform_handshake(&place, &url, &["--size", "4MiB"]);
         assert_eq!(agreed["group"], group, "{agreed}");
         assert_eq!(agreed["retried"] == true, retried, "{agreed}");
     }
     let hybrid = ["--group", "SecP256r1MLKEM768", "--group", "secp256r1"];
     let server = go_tls(&place, &["-curve", "p256"]);
     let url = format!("https://localhost:{}/", server.port);
-    let agreed = alike(&place, &url, &[&["--size", "4MiB"], &hybrid[..]].concat());
+    let agreed = uniform_handshake(&place, &url, &[&["--size", "4MiB"], &hybrid[..]].concat());
     assert_eq!(agreed["group"], "secp256r1", "{agreed}");
     assert_eq!(agreed["retried"], Value::Null, "{agreed}");
 }

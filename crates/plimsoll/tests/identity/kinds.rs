@@ -1,4 +1,4 @@
-//! Kinds of certificates, shown and checked at both ends.
+//! Kinds of certificates, presented and verified at both ends.
 
 use super::*;
 
@@ -13,12 +13,12 @@ fn is_of_kind(agreed: &Value, kind: &str, signature: &str) {
 #[test]
 fn both_ends_verify_each_certificate_kind() {
     for (kind, signature) in KINDS {
-        let place = certified(kind);
+        let place = place_with_certificates(kind);
         let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         for records in ["own", "library"] {
             let flags = [&["--records", records], &IDENTITY[..]].concat();
-            is_of_kind(&alike(&place, &url, &flags), kind, signature);
+            is_of_kind(&uniform_handshake(&place, &url, &flags), kind, signature);
         }
         let refused = [
             "fetch",
@@ -38,7 +38,7 @@ fn both_ends_verify_each_certificate_kind() {
             errors[0]["code"], "TLS_CLIENT_CERTIFICATE_REQUIRED",
             "{errors}"
         );
-        // And where connections rest.
+        // Held connections work with them, too.
         let server = place.serve(&[&["hold"], &SERVER_MTLS[..]].concat());
         let url = format!("tls://localhost:{}", server.port);
         let hold = [
@@ -61,7 +61,7 @@ fn both_ends_verify_each_certificate_kind() {
 fn openssl_interoperates_with_each_certificate_kind() {
     let version = Place::new();
     for (kind, signature) in known_to_openssl(&version, &KINDS) {
-        let place = certified(kind);
+        let place = place_with_certificates(kind);
         let ends = ["-CAfile", "certs/ca.crt", "-cert_chain", "certs/server.crt"];
         let demands = ["-Verify", "2", "-verify_return_error"];
         let server = s_server(
@@ -70,7 +70,7 @@ fn openssl_interoperates_with_each_certificate_kind() {
         );
         let url = format!("https://localhost:{}/file.bin", server.port);
         let flags = [&["--size", "1000B"], &IDENTITY[..]].concat();
-        let agreed = alike(&place, &url, &flags);
+        let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         let signed = agreed["signature"].as_str().expect("a signature");
         assert!(signed.starts_with(signature), "{agreed}");
@@ -99,7 +99,7 @@ fn openssl_interoperates_with_each_certificate_kind() {
             .expect("taken");
         let said = child.wait_with_output().expect("an end");
         let answer = text(&said.stdout);
-        // Only who has shown its certificate is answered.
+        // Only a client that has presented its certificate is answered.
         assert!(
             answer.contains("200 OK"),
             "{kind}: {answer} {}",
@@ -161,7 +161,7 @@ fn both_ends_verify_crls_of_each_kind() {
             "run",
         ];
         let list = ["--crl", "certs/ca.crl"];
-        // The client finds the server good, and the server finds the client revoked.
+        // The client accepts the server's certificate, and the server finds the client's revoked.
         let out = place.run(&[&fetch[..], &list, &IDENTITY, &CLIENT_TLS].concat());
         assert_eq!(out.status.code(), Some(1), "{kind}");
         let errors = &place.run_json("run")["total"]["errors_by_code"];
@@ -187,7 +187,7 @@ fn multi_record_certificate_chain_works_with_peers() {
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
     for records in ["own", "library"] {
-        let agreed = alike(&place, &url, &["--records", records]);
+        let agreed = uniform_handshake(&place, &url, &["--records", records]);
         assert_eq!(agreed["chain"], 3, "{agreed}");
         assert!(agreed["chain_bytes"].as_u64() > Some(40_000), "{agreed}");
     }
@@ -197,11 +197,11 @@ fn multi_record_certificate_chain_works_with_peers() {
     place.expect(0, &["payload", "1000B", "file.bin"]);
     let server = s_server(&place, &["-WWW", "-tls1_3"]);
     let url = format!("https://localhost:{}/file.bin", server.port);
-    let agreed = alike(&place, &url, &["--size", "1000B"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "1000B"]);
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = go_tls(&place, &[]);
     let url = format!("https://localhost:{}/", server.port);
-    let agreed = alike(&place, &url, &["--size", "4MiB"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "4MiB"]);
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let mut client = s_client(&place, &server, &["-verify_return_error"]);

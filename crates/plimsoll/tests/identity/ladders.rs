@@ -1,4 +1,4 @@
-//! Ladders over what links are secured with.
+//! Ladders over the TLS settings of connections.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn ladder_lists_new_and_resumed_connection_costs() {
     let climb = ["ladder", "plan.toml", "--out", "ladder", "--json"];
     let document = place.expect_json(0, &climb)["ladder"].take();
     for rung in document["rungs"].as_array().expect("rungs") {
-        // The p99 is of the connections of all rounds together.
+        // The p99 covers the connections of all rounds together.
         for part in ["connections", "resumed"] {
             let slices = rung["parts"][part].as_array().expect("slices");
             let made: u64 = slices
@@ -64,7 +64,7 @@ fn ladder_lists_new_and_resumed_connection_costs() {
                 .sum();
             let p99 = &rung["connection_p99"][part];
             let Some(of) = p99["count"].as_u64() else {
-                // 368 of them have one, warm-up and the rounds' ends aside.
+                // A p99 needs 368 of them, without the warm-up and the ends of rounds.
                 assert!(made < 1_000, "{part}: {made} connections: {rung}");
                 continue;
             };
@@ -136,7 +136,7 @@ fn ladder_compares_openssl_and_rustls_servers() {
     let primitives = &document["primitives"];
     for rung in rungs {
         let settings = &rung["settings"];
-        // What the cryptography takes is known for each group and kind, and is part of the whole.
+        // The cost of the cryptography is known for each group and kind, and is part of the total.
         let handshake = &rung["handshake"];
         let of = |what: &str, key: &Value| {
             let us = primitives[what][key.as_str().expect("a name")].as_f64();
@@ -166,7 +166,7 @@ fn ladder_compares_openssl_and_rustls_servers() {
             slice["server_cpu_us_per_call"].as_f64() > Some(0.0),
             "{rung}"
         );
-        // It is what it is called, of the server's certificate and of both ends' key exchange.
+        // The run used the rung's settings for the server's certificate and the key exchange.
         let run = place.run_json(&format!("ladder/{}", slice["run"].as_str().expect("a run")));
         assert_eq!(run["security"], "mutual-tls", "{run}");
         assert_eq!(run["tls"]["group"], settings["group"], "{run}");

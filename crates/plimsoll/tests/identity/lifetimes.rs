@@ -1,8 +1,8 @@
-//! How long connections live, and which of their handshakes are full.
+//! Lifetimes of connections, and which of their handshakes are full.
 
 use super::*;
 
-/// What our server counted: full and resumed handshakes.
+/// Returns the full and resumed handshakes that our server counted.
 #[track_caller]
 fn counted(server: Server) -> (u64, u64) {
     let (code, said) = server.stop();
@@ -88,7 +88,8 @@ fn connections_close_after_configured_calls() {
     assert_eq!(run["total"]["ok"], 1000, "{run}");
     assert_eq!(run["total"]["errors"], 0, "{run}");
     assert_eq!(run["calls_per_connection"], 100, "{run}");
-    // The first of the two ends after half of its calls; the last ones carry what is left, or nothing.
+    // The first of the two ends after half of its calls; the last ones carry the remaining calls or
+    // none.
     let made = run["total"]["connections_full"].as_u64().expect("a number");
     assert!((10..=13).contains(&made), "{run}");
     assert_eq!(run["total"]["connections_lost"], 0, "{run}");
@@ -130,7 +131,7 @@ fn idle_and_used_connections_expire_after_lifetime() {
     );
     assert_eq!(run["total"]["errors"], 0, "{run}");
     let made = run["total"]["connections_full"].as_u64().expect("a number");
-    // Four, replaced some eight times each; fewer where the machine is busy.
+    // Four connections, each replaced about eight times, or fewer on a busy machine.
     assert!((12..=44).contains(&made), "{run}");
     assert_eq!(run["connection_lifetime_us"], 250_000, "{run}");
 }

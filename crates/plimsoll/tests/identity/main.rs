@@ -1,5 +1,5 @@
-//! What links are secured with, by name: key-exchange groups and kinds of certificates, against
-//! servers and clients of OpenSSL, Go and our own, and what the report of a run says of them.
+//! TLS settings by name: key-exchange groups and kinds of certificates, against servers and clients
+//! of OpenSSL, Go and our own, and how the report of a run describes them.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -24,7 +24,7 @@ use support::{
     CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, stderr_of, text,
 };
 
-/// Groups by our names, and by OpenSSL's.
+/// The groups by our names and by OpenSSL's.
 const GROUPS: [(&str, &str); 8] = [
     ("X25519", "X25519"),
     ("secp256r1", "P-256"),
@@ -36,8 +36,8 @@ const GROUPS: [(&str, &str); 8] = [
     ("MLKEM1024", "MLKEM1024"),
 ];
 
-/// Those of `all` that the OpenSSL here knows: those without ML-KEM and ML-DSA where it is older than
-/// 3.5, and all where it is not. `make test` has the system's, `make test-peers` a newer one.
+/// Returns those of `all` that the installed OpenSSL knows: without ML-KEM and ML-DSA before 3.5.
+/// `make test` uses the system's OpenSSL, `make test-peers` a newer one.
 fn known_to_openssl<'a>(place: &Place, all: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let said = text(&succeeds(&mut openssl(place, &["version"])).stdout);
     let number = said.split_whitespace().nth(1).expect("a version");
@@ -52,7 +52,7 @@ fn known_to_openssl<'a>(place: &Place, all: &[(&'a str, &'a str)]) -> Vec<(&'a s
     known.copied().collect()
 }
 
-/// A run of `calls` new connections, and its kinds of handshakes.
+/// Runs `calls` new connections; returns the kinds of their handshakes.
 #[track_caller]
 fn handshakes(place: &Place, url: &str, flags: &[&str]) -> Vec<Value> {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -72,9 +72,9 @@ fn handshakes(place: &Place, url: &str, flags: &[&str]) -> Vec<Value> {
     handshakes.clone()
 }
 
-/// A run of three new connections whose handshakes all agreed on the same.
+/// Runs three new connections, whose handshakes must all agree on the same parameters.
 #[track_caller]
-fn alike(place: &Place, url: &str, flags: &[&str]) -> Value {
+fn uniform_handshake(place: &Place, url: &str, flags: &[&str]) -> Value {
     let new = ["--mode", "new", "--calls", "3"];
     let all = handshakes(place, url, &[&new, flags].concat());
     assert_eq!(all.len(), 1, "{all:?}");
@@ -89,8 +89,8 @@ fn place() -> Place {
     place
 }
 
-/// Kinds of certificates by our names, and the signature with which a server that has one proves
-/// itself.
+/// The kinds of certificates by our names, and the signature algorithm that a server with such a
+/// certificate uses.
 const KINDS: [(&str, &str); 9] = [
     ("ed25519", "ed25519"),
     ("ecdsa-p256", "ecdsa_secp256r1_sha256"),
@@ -103,8 +103,8 @@ const KINDS: [(&str, &str); 9] = [
     ("ml-dsa-87", "mldsa87"),
 ];
 
-/// A place whose certificates are of `kind`, with one between them and the CA.
-fn certified(kind: &str) -> Place {
+/// Returns a place whose certificates are of `kind`, with one intermediate certificate.
+fn place_with_certificates(kind: &str) -> Place {
     let place = Place::new();
     let chain = ["--algorithm", kind, "--intermediates", "1"];
     place.expect(0, &[&["certs", "certs"], &chain[..]].concat());
@@ -114,7 +114,7 @@ fn certified(kind: &str) -> Place {
 
 const IDENTITY: [&str; 4] = ["--cert", "certs/client.crt", "--key", "certs/client.key"];
 
-/// Suites of TLS 1.2 by our names, with the kind of certificate that they are for.
+/// The cipher suites of TLS 1.2 by our names, with the kind of certificate that they need.
 const OLD_SUITES: [(&str, &str); 3] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ecdsa-p256"),
     (
@@ -132,7 +132,7 @@ fn tls_secrets_go_only_to_key_log() {
     let place = place();
     let server = place.serve(&[&["files"], &BOTH[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
-    alike(&place, &url, &[]);
+    uniform_handshake(&place, &url, &[]);
     let here = fs::read_dir(place.path("")).expect("a folder");
     let names = here.map(|entry| entry.expect("an entry").file_name());
     assert!(
@@ -141,9 +141,10 @@ fn tls_secrets_go_only_to_key_log() {
             .any(|n| n.contains("keys"))
     );
     for records in ["own", "library"] {
-        alike(&place, &url, &["--records", records, "--key-log", "keys"]);
+        uniform_handshake(&place, &url, &["--records", records, "--key-log", "keys"]);
         let keys = place.read("keys");
-        // Three connections, with two secrets of the handshake, two of the data and the exporter's.
+        // Three connections, with two handshake secrets, two traffic secrets and the exporter
+        // secret each.
         for label in [
             "CLIENT_HANDSHAKE_TRAFFIC_SECRET",
             "SERVER_HANDSHAKE_TRAFFIC_SECRET",
@@ -162,7 +163,7 @@ fn tls_secrets_go_only_to_key_log() {
         }
         fs::remove_file(place.path("keys")).expect("a file");
     }
-    alike(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
+    uniform_handshake(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
     let keys = place.read("keys");
     assert_eq!(keys.matches("CLIENT_RANDOM ").count(), 3, "{keys}");
     let mode = fs::metadata(place.path("keys")).expect("a file");
@@ -181,11 +182,11 @@ fn certificates_are_compressed_when_both_support_it() {
     };
     let server = place.serve(&[&["files", "--compressed-certificates"], &SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
-    let agreed = alike(&place, &url, &["--compressed-certificates"]);
-    // What it is opened to.
+    let agreed = uniform_handshake(&place, &url, &["--compressed-certificates"]);
+    // The decompressed certificate.
     assert!(agreed["chain_bytes"].as_u64() > Some(12_000), "{agreed}");
     assert_eq!(received(&place), 3);
-    alike(&place, &url, &[]);
+    uniform_handshake(&place, &url, &[]);
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Certificates that are not taken, and what is said of them.
+//! Rejected certificates and their error messages.
 
 use super::*;
 
-/// Makes a CA in `ca.crt`, and from it a certificate `NAME.crt` for localhost: `key` are options of `openssl genpkey`,
-/// `sign` of `openssl x509`, and `more` is a line of its extensions.
+/// Creates a CA in `ca.crt` and a certificate `NAME.crt` for localhost signed by it: `key` are
+/// options of `openssl genpkey`, `sign` of `openssl x509`, and `more` is a line of extensions.
 fn issue(place: &Place, name: &str, key: &str, sign: &str, more: &str) {
     let make = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -117,7 +117,8 @@ fn unsupported_server_certificates_are_explained() {
         for words in said {
             assert!(printed.contains(words), "{name}, {words:?}: {printed}");
         }
-        // Signatures of a short key are not taken without a check of the certificate, and the message says so.
+        // Signatures by a short key are rejected before the certificate is checked, and the message
+        // says so.
         if name == "short" {
             let refused = place.run(&[&call[..], &["--insecure"]].concat());
             let printed = stderr_of(&refused);

@@ -1,4 +1,4 @@
-//! Certificates that are replaced while a load goes on.
+//! Certificates that are replaced during a load.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn certificates_rotate_at_both_ends_during_load() {
     let mut command = place.command(&[&load[..], &more, &trust].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");
-    // New leaves of another kind, under the CA that both ends trust, made with OpenSSL.
+    // New leaf certificates of another kind under the CA that both ends trust, made with OpenSSL.
     let wait_for = |wanted: &dyn Fn() -> bool, what: &str| {
         let end = std::time::Instant::now() + LONGEST;
         while !wanted() {
@@ -27,7 +27,7 @@ fn certificates_rotate_at_both_ends_during_load() {
         let path = place.path("run/intervals.jsonl");
         fs::read_to_string(path).map_or(0, |text| text.lines().count())
     };
-    // There are handshakes with the old ones first.
+    // The first handshakes use the old certificates.
     wait_for(&|| lines() > 0, "the load never began");
     for (name, purpose) in [("server", "serverAuth"), ("client", "clientAuth")] {
         fs::write(
@@ -68,14 +68,14 @@ fn certificates_rotate_at_both_ends_during_load() {
         ] {
             succeeds(&mut openssl(&place, line));
         }
-        // Not at one moment: in between they do not belong together.
+        // The files are not replaced atomically: in between, certificate and key do not match.
         for kind in ["crt", "key"] {
             let to = place.path(&format!("certs/{name}.{kind}"));
             fs::rename(place.path(&format!("new.{kind}")), to).expect("replaced");
         }
     }
-    // The load has met the new ones when both ends have read them again: each does within a second of
-    // handshakes, so two whole intervals more are enough.
+    // The load uses the new certificates once both ends have read them, each within a second of
+    // handshakes, so two more whole intervals suffice.
     let now = lines();
     wait_for(&|| lines() >= now + 6, "the load stands still");
     support::signal(&child, rustix::process::Signal::INT);
@@ -87,7 +87,7 @@ fn certificates_rotate_at_both_ends_during_load() {
     let kinds = run["tls"]["handshakes"].as_array().expect("a list");
     let has = |kind: &str| kinds.iter().any(|h| h["certificate"] == kind);
     assert!(has("ecdsa-p256") && has("rsa-2048"), "{run}");
-    // What it cost is set beside the rest of the run.
+    // The cost of the handshakes is shown next to the rest of the run.
     let rotation = &run["rotation"];
     let seconds = rotation["intervals"].as_u64().expect("a count");
     assert!((1..=2).contains(&seconds), "{rotation}");
@@ -169,7 +169,7 @@ fn replaced_client_ca_takes_effect_at_runtime() {
             comes_in("others")
         });
         assert!(!comes_in("certs"), "{server}");
-        // Files that can't be used change nothing.
+        // Unusable files change nothing.
         fs::write(place.path("clients.crt"), "no certificate").expect("a file");
         std::thread::sleep(Duration::from_millis(1100));
         assert!(comes_in("others") && !comes_in("certs"), "{server}");

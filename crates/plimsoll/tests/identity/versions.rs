@@ -1,21 +1,21 @@
-//! TLS 1.2, where it is asked for, and where a server has nothing newer.
+//! TLS 1.2, on request and with servers that have nothing newer.
 
 use super::*;
 
 #[test]
 fn tls12_is_negotiated_on_request() {
     for (suite, kind) in OLD_SUITES {
-        let place = certified(kind);
-        // Both ends ours.
+        let place = place_with_certificates(kind);
+        // Our implementation at both ends.
         let server = place.serve(&[&["files"], &BOTH[..], &SERVER_MTLS].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         let flags = [&OLD[..], &["--suite", suite], &IDENTITY].concat();
-        let agreed = alike(&place, &url, &flags);
+        let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         assert!(agreed["signature"].is_string(), "{agreed}");
-        let newer = alike(&place, &url, &[&BOTH[..], &IDENTITY].concat());
+        let newer = uniform_handshake(&place, &url, &[&BOTH[..], &IDENTITY].concat());
         assert_eq!(newer["version"], "TLSv1_3", "{newer}");
         // OpenSSL at either end.
         let chain = ["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"];
@@ -23,7 +23,7 @@ fn tls12_is_negotiated_on_request() {
         let url = format!("https://localhost:{}/file.bin", server.port);
         let flags = ["--size", "1000B", "--suite", suite];
         let chained = [&flags[..], &OLD].concat();
-        let agreed = alike(&place, &url, &chained);
+        let agreed = uniform_handshake(&place, &url, &chained);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
@@ -104,7 +104,7 @@ fn held_connections_use_tls12_on_request() {
     for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
         let _ = fs::remove_dir_all(place.path("run"));
         let hold = ["hold", &url, "-q", "--json", "--out", "run"];
-        // Each says something once it has rested.
+        // Each connection sends something after being idle.
         let many = ["--connections", "20", "--for", "1s"];
         let flags = [&hold[..], &many, versions, &IDENTITY, &CLIENT_TLS].concat();
         let run = place.expect_run(0, &flags);
@@ -119,21 +119,21 @@ fn held_connections_use_tls12_on_request() {
     assert!(!said.contains("handshakes failed"), "{said}");
 }
 
-/// What a client of the default versions agrees on with servers of either, in every protocol's way to use a link.
+/// With default settings a client agrees on a version with servers of either, for every protocol.
 #[test]
 fn tls12_only_servers_work_by_default() {
-    let place = certified("ecdsa-p256");
+    let place = place_with_certificates("ecdsa-p256");
     for (server_versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
         let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100000", server.port);
         for records in [&[][..], &["--records", "own"], &["--records", "library"]] {
-            let agreed = alike(&place, &url, &[records, &IDENTITY].concat());
+            let agreed = uniform_handshake(&place, &url, &[records, &IDENTITY].concat());
             assert_eq!(
                 agreed["version"], spoken,
                 "{server_versions:?} {records:?}: {agreed}"
             );
         }
-        // Whoever says 1.3 means it.
+        // An explicit 1.3 excludes 1.2.
         let fetch = [
             "fetch",
             &url,
@@ -155,13 +155,13 @@ fn tls12_only_servers_work_by_default() {
             stderr_of(&out)
         );
     }
-    // OpenSSL, which sends and takes more than a record at a time.
+    // OpenSSL, which sends and accepts several records at a time.
     let server = s_server(
         &place,
         &["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"],
     );
     let url = format!("https://localhost:{}/file.bin", server.port);
-    let agreed = alike(&place, &url, &["--size", "1000B"]);
+    let agreed = uniform_handshake(&place, &url, &["--size", "1000B"]);
     assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
 }
 
@@ -206,7 +206,7 @@ fn held_connections_work_with_tls12_servers() {
     assert!(!said.contains("connections broken"), "{said}");
 }
 
-/// What is counted as resumed was resumed, also where the server turns out to have TLS 1.2 alone.
+/// Connections counted as resumed were resumed, also if the server only has TLS 1.2.
 #[test]
 fn sessions_resume_with_either_tls_version() {
     let place = place();

@@ -1,4 +1,4 @@
-//! `llm --turns`, against a server on uvicorn that remembers what it answered, and against ours.
+//! `llm --turns`, against a server on uvicorn that remembers its answers, and against ours.
 
 use crate::support::nginx::Nginx;
 use crate::support::peers::python;
@@ -31,7 +31,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
         (2, Some(2))
     );
     assert_eq!(times(&run, "time_to_first_token").0, 6);
-    // Three words a question and as many an answer, which the next turn's prompt repeats.
+    // Each question and each answer has three words, which the next turn's prompt repeats.
     let prompts = [1 + 3, 1 + 3 + 3 + 3, 1 + 3 + 3 + 3 + 3 + 3];
     assert_eq!(
         counted(&run, "tokens_prompt"),
@@ -40,7 +40,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("2 ok, 0 failed"), "{table}");
 
-    // The server closes what rests for a second: another connection carries the next turn.
+    // The server closes connections after a second of idling: another one carries the next turn.
     let run = of(
         0,
         &[
@@ -75,7 +75,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
         "{plan}"
     );
 
-    // What is in an open loop are conversations.
+    // Conversations are the arrivals of an open loop.
     let run = of(
         0,
         &["--rate", "10/s", "--duration", "500ms", "--turns", "2"],
@@ -87,7 +87,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("users asked"), "{table}");
 
-    // Nobody goes on behind an answer that failed.
+    // A conversation stops after a failed answer.
     let fails = ["--extra", r#"{"model": "fails"}"#, "--prompt", "a b c d"];
     let run = llm(
         &place,
@@ -118,7 +118,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
     assert_eq!(counted(&run, "users_failed"), 1);
 }
 
-/// nginx ends a connection of HTTP/2 after some requests, in the middle of a conversation.
+/// nginx closes an HTTP/2 connection after some requests, in the middle of a conversation.
 #[test]
 fn conversations_outlive_connections_of_nginx() {
     let place = Place::new();
@@ -144,7 +144,7 @@ fn conversations_outlive_connections_of_nginx() {
 }
 
 #[test]
-fn conversations_go_on_over_tls() {
+fn conversations_work_over_tls() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["llm", "--token-delay", "1ms"][..], &SERVER_TLS].concat());
@@ -155,13 +155,14 @@ fn conversations_go_on_over_tls() {
         (&run["total"]["ok"], counted(&run, "users_ok")),
         (&12.into(), 4)
     );
-    // Six words are asked, 18 are answered, and later turns repeat both.
+    // Six words are asked and 18 answered; later turns repeat both.
     assert_eq!(counted(&run, "tokens_prompt"), 4 * (6 + 30 + 54));
 }
 
-/// hypercorn speaks HTTP/2 by ALPN and by prior knowledge, and closes what rests for a second.
+/// hypercorn speaks HTTP/2 by ALPN and by prior knowledge, and closes connections after a second of
+/// idling.
 #[test]
-fn conversations_go_on_over_http2() {
+fn conversations_work_over_http2() {
     let place = Place::new();
     place.certificates();
     let key = [("OPENAI_API_KEY", "sk-7f3a9c")];

@@ -1,4 +1,5 @@
-//! `llm` and the routes of `serve llm`, against each other, against a server on uvicorn and against the openai package.
+//! `llm` and the routes of `serve llm` against each other, against a server on uvicorn and against
+//! the openai package.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -21,7 +22,7 @@ use support::{
     CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, only_run, output, signal, stderr_of, text,
 };
 
-/// A run of `llm` in the directory `run`.
+/// Runs `llm` in the directory `run`.
 #[track_caller]
 fn llm(place: &Place, code: i32, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
@@ -49,7 +50,7 @@ fn counted(run: &Value, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {counts}"))
 }
 
-/// How many there are, and the shortest in milliseconds.
+/// Returns how often a time was measured, and its minimum in milliseconds.
 fn times(run: &Value, name: &str) -> (u64, f64) {
     let times = &run["total"]["measures"]["times"][name];
     let number = |key: &str| times[key].as_f64().unwrap_or(0.0);
@@ -79,7 +80,8 @@ fn client_and_server_count_same_tokens() {
         assert_eq!(counted(&run, "tokens_prompt"), 20 * 6);
         assert_eq!(counted(&run, "usage_missing"), 0);
         assert_eq!(counted(&run, "queries_good"), 20);
-        // The server's pace; a busy machine only makes it slower, and its timers are milliseconds.
+        // The server's pace; a busy machine only slows it down, and its timers have millisecond
+        // resolution.
         let (count, shortest) = times(&run, "time_to_first_token");
         assert!(count == 20 && shortest > 9.0, "{count} {shortest}");
         assert_eq!(times(&run, "first_token").0, 20);
@@ -88,7 +90,7 @@ fn client_and_server_count_same_tokens() {
         let (code, printed) = server.stop();
         assert_eq!(code, 0);
         assert!(printed.contains("runs 20, tokens 360"), "{printed}");
-        // What was measured of a call is kept with it.
+        // The run keeps what was measured of each call.
         let kept = Run::load(&place.path("run")).unwrap();
         let mut each = 0;
         kept.each_request(|request| {
@@ -129,12 +131,12 @@ fn answers_respect_max_tokens_and_slots() {
     let run = llm(&place, 0, &url(&server), &[&cut[..], &made].concat(), &[]);
     assert_eq!(run["call"], "POST /v1/completions");
     assert_eq!(counted(&run, "tokens_answer"), 24);
-    // The moment and the number before the colon are two words, and the first of fifty.
+    // The time and the number before the colon are two words, and the first of fifty.
     assert_eq!(counted(&run, "tokens_prompt"), 6 * 51);
-    // One at a time, each of 80 ms: of three at once the last begins after two others.
+    // One at a time, 80 ms each: of three concurrent calls the last begins after two others.
     let waited = run["total"]["measures"]["times"]["time_to_first_token"]["max_us"].as_f64();
     assert!(waited.unwrap() > 2.0 * 75_000.0 + 19_000.0, "{waited:?}");
-    // The head of an answer is no token.
+    // The response head does not count as a token.
     let first_byte = run["total"]["first_byte"]["min_us"].as_f64().unwrap();
     let (_, first_token) = times(&run, "first_token");
     assert!(first_byte / 1e3 < first_token, "{first_byte} {first_token}");
@@ -166,7 +168,7 @@ fn goodput_and_token_objectives_are_judged() {
         table.contains("50 out") && table.contains("for a user (p50)"),
         "{table}"
     );
-    // Slow enough that no pause of a busy machine could have made them so late.
+    // So slow that no pause of a busy machine explains it.
     let slow = place.serve(&["llm", "--token-delay", "600ms", "--tokens", "3"]);
     for (objective, code) in [
         ("ttft.p50 < 1ms", 99),
@@ -265,7 +267,7 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
             &[&rows[..], &["--api", api]].concat(),
             &key,
         );
-        // Rows in turn, of four words and of three; the service counts two tokens a word.
+        // Rows in turn, of four words and of three; the service counts two tokens per word.
         assert_eq!(counted(&run, "tokens_received"), 35, "{run}");
         assert_eq!(
             (
@@ -274,7 +276,7 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
             ),
             (35, 70)
         );
-        // The role, which comes 50 ms before it, is no token.
+        // The role, which arrives 50 ms earlier, does not count as a token.
         assert!(times(&run, "time_to_first_token").1 > 49.0, "{run}");
     }
     for entry in fs::read_dir(place.path("run")).unwrap() {
@@ -372,7 +374,7 @@ fn responses_stream_over_http2() {
     let plain = place.serve(&pace);
     let secured = place.serve(&[&pace, &SERVER_TLS[..]].concat());
     let (plain, secured) = (url(&plain), format!("https://localhost:{}", secured.port));
-    // More at once than servers take on one connection of their own accord.
+    // More concurrent calls than servers accept on one connection by default.
     let load = ["--connections", "1", "--clients", "250", "--calls", "500"];
     for (url, version, tls) in [
         (&plain, "2", &[][..]),
@@ -479,7 +481,7 @@ fn conflicting_flags_are_rejected() {
         let found = stderr_of(&refused);
         assert!(found.contains(printed), "{flags:?}: {found}");
     }
-    // Without a gateway there are no sessions, and who asks for one reads why.
+    // Without a gateway there are no sessions; a request for one is answered with the reason.
     let server = place.serve(&["llm"]);
     let url = format!("session://{}", server.address());
     let refused = place.run(&["session", &url, "--clients", "1", "--out", "run"]);

@@ -1,4 +1,4 @@
-//! Answers of a server that does as it is told: what is sent to it, and what is made of answers that fail.
+//! A scripted server: what is sent to it, and how failing answers are judged.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use super::*;
 const TOKEN: &str = r#"data: {"choices":[{"index":0,"delta":{"content":"w "}}]}"#;
 const DONE: &str = "data: [DONE]";
 
-/// Answers requests with events, and keeps their bodies.
+/// Answers requests with events, and records their bodies.
 struct Scripted {
     url: String,
     bodies: Arc<Mutex<Vec<String>>>,
 }
 
 impl Scripted {
-    /// `events`: of the answer to request number n, from 0.
+    /// `events` returns the events of the answer to request number n, from 0.
     fn start(events: impl Fn(u64) -> Vec<String> + Send + Sync + 'static) -> Scripted {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
@@ -45,7 +45,7 @@ impl Scripted {
     }
 }
 
-/// The body of the next request.
+/// Returns the body of the next request.
 fn request(stream: &mut BufReader<TcpStream>) -> Option<String> {
     let mut length = 0;
     loop {

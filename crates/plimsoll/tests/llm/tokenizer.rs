@@ -1,4 +1,4 @@
-//! Tokens counted by a tokenizer file, in builds that can, as that of `make test`.
+//! Tokens counted with a tokenizer file, in builds that support it, like that of `make test`.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ fn tokenizer_requires_token_stream() {
     assert!(printed.contains("stream = \"openai\""), "{printed}");
 }
 
-/// A tokenizer of words and punctuation, with these in its vocabulary.
+/// Writes a tokenizer of words and punctuation with this vocabulary.
 #[cfg(feature = "tokenizers")]
 fn words(place: &Place, vocabulary: &str) {
     let file = format!(
@@ -42,7 +42,7 @@ fn tokenizer_counts_alongside_or_instead_of_service() {
         "--tokenizer",
         "tokenizer.json",
     ];
-    // 18 words to the service, and a comma and a full stop besides.
+    // The service counts 18 words; the tokenizer adds a comma and a full stop.
     for more in [
         &[][..],
         &["--http-version", "2"],
@@ -64,7 +64,7 @@ fn tokenizer_counts_alongside_or_instead_of_service() {
     assert!(table.contains("400 out by the tokenizer"), "{table}");
     let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
     assert_eq!(export["output_sequence_length"]["avg"], 20.0);
-    // It has no token for what it does not know.
+    // The vocabulary has no token for unknown words.
     words(&place, r#""Load": 0"#);
     let run = llm(&place, 0, &url(&server), &flags, &[]);
     assert_eq!(counted(&run, "answers_uncounted"), 20);

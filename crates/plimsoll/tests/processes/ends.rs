@@ -98,7 +98,7 @@ fn dead_process_ends_run_and_keeps_measurements() {
     );
 }
 
-/// A process that was stopped, swapped out, or has no core: nothing says so but its silence.
+/// A process that was stopped, swapped out or starved of CPU is only noticed by its silence.
 #[test]
 fn stalled_process_is_dropped_and_others_continue() {
     let place = Place::new();
@@ -118,7 +118,7 @@ fn stalled_process_is_dropped_and_others_continue() {
     let child = command.spawn().unwrap();
     let parts = started(&place, child.id(), 3);
     kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::STOP).unwrap();
-    // What the others measure is on the disk all the while, and long before the end.
+    // The measurements of the others are written continuously, long before the end.
     let written = intervals(&place);
     let end = Instant::now() + Duration::from_secs(60);
     while intervals(&place) < written + 4 {
@@ -137,13 +137,13 @@ fn stalled_process_is_dropped_and_others_continue() {
     assert!(reason.contains("process 2 of 3: stands still"), "{reason}");
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
-    // Two of three went on to the end: 300/s for 20 s, but for the third of most of it.
+    // Two of three processes continued: 300/s for 20 s, without most of the third one's share.
     let ok = count(&run["total"]["ok"]);
     assert!((3_900..5_500).contains(&ok), "{}", run["total"]);
     assert!(parts.iter().all(|pid| !is_there(*pid)));
 }
 
-/// Two wishes to end are "at once", also where a process can't hear them.
+/// Two stop requests mean "at once", also for a process that cannot receive them.
 #[test]
 fn stalled_process_does_not_block_shutdown() {
     let place = Place::new();
@@ -163,7 +163,7 @@ fn stalled_process_does_not_block_shutdown() {
     let mut child = command.spawn().unwrap();
     let parts = started(&place, child.id(), 3);
     kill_process(Pid::from_raw(parts[2]).unwrap(), Signal::STOP).unwrap();
-    // Two of one kind may arrive as one.
+    // Two signals of one kind may be merged.
     signal(&child, Signal::INT);
     signal(&child, Signal::TERM);
     assert_eq!(wait(&mut child), 130);
@@ -207,7 +207,7 @@ fn child_processes_exit_with_parent() {
         assert!(Instant::now() < end, "a process outlived its run");
         thread::sleep(Duration::from_millis(20));
     }
-    // What the killed run had written can be read.
+    // The data that the killed run had written can be read.
     let report = place.expect(0, &["report", "run"]);
     assert!(report.contains("PARTIAL"), "{report}");
 }

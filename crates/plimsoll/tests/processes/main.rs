@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{CLIENT_MTLS, ORDER, Place, SCORE, SERVER_MTLS, signal, stderr_of, text, wait};
 
-/// The processes that `parent` has started and that are still there, oldest first.
+/// Returns the running child processes of `parent`, oldest first.
 fn children(parent: u32) -> Vec<i32> {
     let list = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children"));
     list.unwrap_or_default()
@@ -32,10 +32,10 @@ fn count(value: &Value) -> u64 {
         .unwrap_or_else(|| panic!("{value} is no count"))
 }
 
-/// All of `calls` are accounted for, and ended well.
+/// Asserts that all of `calls` are accounted for and succeeded.
 #[track_caller]
 fn all_ok(run: &Value, calls: u64) {
-    // On a busy machine the generator may have been late; that is not what is asked here.
+    // On a busy machine the generator may have been late, which does not matter here.
     let over = ["complete", "invalid"]
         .map(Value::from)
         .contains(&run["state"]);
@@ -46,8 +46,8 @@ fn all_ok(run: &Value, calls: u64) {
     assert_eq!(count(&check["due"]), calls);
 }
 
-/// The load is over before its first interval is: what both ends hold is what they held when it
-/// began, and what they held before that is reported.
+/// The load ends before its first interval: the report compares what both ends hold at the end with
+/// what they held at the beginning.
 #[test]
 fn short_multiprocess_load_reports_resource_usage() {
     let place = Place::new();
@@ -65,7 +65,7 @@ fn short_multiprocess_load_reports_resource_usage() {
         assert!(before > 1_000_000, "{end}: {used}");
         assert!(before < count(&used["rss_bytes_max"]), "{end}: {used}");
     }
-    // Two processes that load, and the one that started them.
+    // Two processes of the load, and the supervisor.
     let one_process = 5_000_000;
     let before = count(&total["client"]["rss_bytes_before"]);
     assert!(before > 3 * one_process, "{total}");
@@ -110,7 +110,7 @@ fn fixed_rate_is_independent_of_process_count() {
         three["plan_hash"].as_str().map(str::len),
         one["plan_hash"].as_str().map(str::len)
     );
-    // The seed decides the arrivals, and every one is sent by one process.
+    // The seed determines the arrivals, and each is sent by one process.
     let due = |run: &Value| {
         (
             count(&run["count_check"]["due"]),
@@ -129,7 +129,7 @@ fn fixed_rate_is_independent_of_process_count() {
             count(&run["total"]["ok"])
         );
     }
-    // When each call was due does not depend on who sent it.
+    // The due time of a call is independent of the process that sends it.
     let arrivals = |out: &str| {
         let run = plimsoll_model::run::Run::load(&place.path(out)).unwrap();
         let mut arrivals = Vec::new();
@@ -146,7 +146,7 @@ fn fixed_rate_is_independent_of_process_count() {
             .collect::<Vec<_>>()
     };
     assert_eq!(arrivals("one"), arrivals("three"));
-    // The first process's client and the server are one each; the load's are four.
+    // Threads are counted over all processes of an end, so only the client has more of them.
     let threads = |run: &Value, end: &str| count(&run["total"][end]["threads_max"]);
     assert!(threads(&three, "client") > threads(&one, "client"));
     assert_eq!(threads(&three, "server"), threads(&one, "server"));
@@ -354,12 +354,12 @@ fn unsplittable_loads_are_reported() {
         "{}",
         stderr_of(&output)
     );
-    // Nothing was measured, and that is on record.
+    // Nothing was measured, and the run records that.
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial");
 }
 
-/// The processes of a run, once it has measured for more than a second.
+/// Returns the processes of a run once it has measured for more than a second.
 #[track_caller]
 fn started(place: &Place, run: u32, n: usize) -> Vec<i32> {
     let end = Instant::now() + Duration::from_secs(30);
@@ -377,7 +377,7 @@ fn is_there(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// Each process reads the log by itself, and together they make each of its calls once.
+/// Each process reads the log itself, and together they make each of its calls once.
 #[test]
 fn replayed_log_is_divided_over_processes() {
     let place = Place::new();
@@ -395,7 +395,7 @@ fn replayed_log_is_divided_over_processes() {
     arguments.extend(["--processes", "2", "--connections", "4", "-q"]);
     place.expect(0, &[&arguments[..], &["--out", "run"]].concat());
     all_ok(&place.run_json("run"), 300);
-    // A file that grew since is refused by the plan that was saved.
+    // The saved plan rejects a file that has grown since.
     let mut grown = log;
     grown.push_str(&line(300));
     fs::write(place.path("access.log"), grown).unwrap();

@@ -24,7 +24,7 @@ fn multiprocess_server_acts_as_one() {
     let run = place.expect_run(0, &arguments);
     let calls = count(&run["total"]["ok"]);
     all_ok(&run, calls);
-    // The figures of the server's end are those of all who listen on the port.
+    // The final counts cover all processes that listen on the port.
     let descriptors = |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let own: u64 = parts.iter().map(descriptors).sum();
     let seen = count(&run["total"]["server"]["descriptors_max"]);

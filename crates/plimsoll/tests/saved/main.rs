@@ -1,9 +1,9 @@
-//! What run directories keep of plans of every kind, as golden files (`SNAPSHOTS=overwrite` blesses them): the text
-//! stays as earlier builds wrote it, so that runs of before and of now have one plan. Where it does not, they are
-//! compared by what it means.
+//! Golden files of the plans that run directories keep (`SNAPSHOTS=overwrite` blesses them). The
+//! text must stay as earlier builds wrote it, so that old and new runs have the same plan; plans
+//! whose text differs are compared by meaning.
 //!
-//! `plans/` holds the plans as typed, and `golden/` what is kept of them. Nobody listens where they go: what is kept is
-//! there before the first connection.
+//! `plans/` holds the plans as typed, and `golden/` the kept ones. Their targets do not exist:
+//! plans are kept before the first connection.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,7 +29,7 @@ fn here(folder: &str) -> PathBuf {
         .join(folder)
 }
 
-/// The names of all plans.
+/// Returns the names of all plans.
 fn plans() -> Vec<String> {
     let files = fs::read_dir(here("plans"))
         .unwrap()
@@ -42,7 +42,7 @@ fn plans() -> Vec<String> {
     names
 }
 
-/// What carries a plan out is the first word of its name, where that is not a protocol's.
+/// Returns the command for a plan: the first word of its name, unless that is a protocol.
 fn command(name: &str) -> &str {
     let first = name.split('-').next().unwrap();
     match first {
@@ -51,7 +51,7 @@ fn command(name: &str) -> &str {
     }
 }
 
-/// The plans that are kept in `dir`, by their paths in it: of several slices of a rung the first.
+/// Collects the plans kept in `dir` by path; of several slices of a rung, only the first.
 fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -67,7 +67,7 @@ fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
 }
 
 #[test]
-fn plans_are_kept_as_before() {
+fn saved_plans_match_golden_files() {
     let place = Place::new();
     place.certificates();
     fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
@@ -94,7 +94,7 @@ fn plans_are_kept_as_before() {
     }
 }
 
-/// The golden plans, with the file and the path of each.
+/// Returns the golden plans, each with its file and path.
 fn golden() -> Vec<(String, String)> {
     let mut all = Vec::new();
     for name in plans() {
@@ -107,8 +107,8 @@ fn golden() -> Vec<(String, String)> {
     all
 }
 
-/// Times in seconds, rates with another unit, sizes in bytes: `plan` as another build may have spelled it. Rungs that are
-/// listed are kept as they were typed.
+/// Returns `plan` as another build may have spelled it: times in seconds, rates in another unit,
+/// sizes in bytes. Listed rungs keep their spelling.
 fn spelled_otherwise(plan: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(" = \"") else {
@@ -136,7 +136,7 @@ fn equivalent_plans_compare_equal() {
     registry::register();
     let mut changed = 0;
     for (place, plan) in golden() {
-        // What was kept is kept in the same way again.
+        // Resolving a kept plan again gives the same text.
         let read = spec::read(&plan).unwrap_or_else(|problems| panic!("{place}: {problems:?}"));
         assert_eq!(read.without_secrets().to_toml().unwrap(), plan, "{place}");
         let other = spelled_otherwise(&plan);
@@ -146,7 +146,7 @@ fn equivalent_plans_compare_equal() {
             .filter(|(a, b)| a != b)
             .count();
         assert_eq!(differences(&plan, &other), [], "{place}");
-        // What another build does not know is compared as text.
+        // Keys that another build does not know are compared as text.
         let newer = "of_later = 1\n".to_owned() + &plan;
         let keys: Vec<String> = differences(&newer, &plan)
             .into_iter()

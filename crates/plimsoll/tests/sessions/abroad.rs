@@ -1,4 +1,4 @@
-//! Gateways and clients of Python.
+//! Gateways and clients in Python.
 
 use super::*;
 
@@ -44,7 +44,7 @@ fn python_stack_serves_sessions() {
     let counts = &run["total"]["measures"]["counts"];
     assert_eq!(counts["tokens_received"], 36 * 12, "{counts}");
     assert_eq!(counts["tokens_duplicated"], 0, "{counts}");
-    // The sockets of every fourth session were dropped in mid-run.
+    // The sockets of every fourth session were dropped in the middle of a run.
     assert_eq!(counts["reconnects"], 3, "{counts}");
 }
 

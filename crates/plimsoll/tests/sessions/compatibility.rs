@@ -1,4 +1,4 @@
-//! The variables and files of session load tests, understood and written.
+//! Reads and writes the variables and files of existing session load tests.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn session_run_exports_rows_and_summary() {
         out.contains("within first token 20s, time per token 10s, query 30s"),
         "{out}"
     );
-    // Percentiles from p10 on, and bars.
+    // The page has percentiles from p10 on, and bars.
     assert!(out.contains("p10 ") && out.contains(" p95"), "{out}");
     assert!(out.contains("█"), "{out}");
 
@@ -77,7 +77,7 @@ fn session_run_exports_rows_and_summary() {
             ("0", "0")
         );
         let seconds = |name: &str| -> f64 { of(name).parse().expect(name) };
-        // 18 tokens of 2 ms each.
+        // 18 tokens at 2 ms each.
         assert!(seconds("latency") > 0.034, "{line}");
         assert!(
             seconds("create_time") > 0.0 && seconds("connect_time") > 0.0,
@@ -130,7 +130,7 @@ fn session_run_exports_rows_and_summary() {
     let counted: u64 = buckets.iter().filter_map(|b| b["count"].as_u64()).sum();
     assert_eq!(counted, 100, "{summary}");
 
-    // Read back, from either of the two.
+    // Either of the two can be imported again.
     for (file, dir) in [
         (rows.clone(), "of_rows"),
         (format!("{stem}_summary.json"), "of_both"),
@@ -149,7 +149,7 @@ fn session_run_exports_rows_and_summary() {
         assert_eq!(imported["total"]["ok"], 100, "{imported}");
     }
 
-    // Without the calls there are no rows; and a run of something else has no sessions.
+    // Without recorded calls there are no rows, and other kinds of runs have no sessions.
     place.expect(
         0,
         &[
@@ -176,7 +176,7 @@ fn session_run_exports_rows_and_summary() {
 #[test]
 fn session_env_files_configure_run() {
     let place = Place::new();
-    // As the simulator's and the load's own files have them.
+    // The variables as the env files of the simulator and of the load have them.
     let text = "one two three";
     fs::write(
         place.path(".env"),
@@ -224,7 +224,7 @@ fn session_env_files_configure_run() {
     ] {
         assert!(plan.contains(line), "{line}: {plan}");
     }
-    // Another algorithm than the one there is.
+    // An algorithm that is not supported.
     let mut command = place.command(&["relay", "gateway", "--redis", "redis://127.0.0.1:1"]);
     command.env("JWT_ALGORITHM", "RS256");
     let output = support::output(&mut command, Duration::from_secs(60));

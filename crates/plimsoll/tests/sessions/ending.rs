@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn stopped_stack_drains_active_runs() {
     let place = Place::new();
-    // Runs of 600 ms, in a second of drain time.
+    // Runs of 600 ms within a drain time of a second.
     let mut stack = Stack::start_with(&place, &["--tokens", "300"]);
     let (api, socket) = (
         format!("session://{}", stack.api),
@@ -34,7 +34,7 @@ fn stopped_stack_drains_active_runs() {
     assert!(printed.contains("unfinished 0"), "{printed}");
 }
 
-/// What is accepted while the service stops is carried out whole, or is an error.
+/// A run accepted while the service is stopping is completed or answered with an error.
 #[test]
 fn shutdown_completes_runs_already_accepted() {
     const RUNS: usize = 50;
@@ -57,7 +57,7 @@ fn shutdown_completes_runs_already_accepted() {
              Authorization: Bearer {token}\r\n\r\n"
         )
         .expect("it reads");
-        // All of a request but its end.
+        // A request without its last bytes.
         let mut run = connect(&stack.api);
         write!(
             run,
@@ -76,7 +76,7 @@ fn shutdown_completes_runs_already_accepted() {
         std::thread::sleep(Duration::from_millis(1));
     }
     for (_, run) in &mut open {
-        // It may be gone; then there is no answer.
+        // The service may be gone, so that there is no answer.
         let _ = run.write_all(b"\r\n");
     }
     let mut accepted = 0;
@@ -112,7 +112,7 @@ fn cut_off_sessions_do_not_fail() {
     let flags = ["--clients", "5", "--queries", "1", "--duration", "1s"];
     let end = ["--drain", "100ms", "--out", "run", "-q"];
     let arguments = [&["session", &api, "--socket", &socket][..], &flags, &end];
-    // Not one query ended well, and none failed.
+    // No query succeeded, and none failed.
     place.expect(1, &arguments.concat());
     let run = place.run_json("run");
     let total = &run["total"];

@@ -1,5 +1,5 @@
-//! Sessions as a person runs them: the whole stack in one process, each ready plan, the
-//! report, and what is reported when the stack is not there.
+//! Sessions as users run them: the whole stack in one process, each bundled plan, the report, and
+//! the errors if the stack is missing.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -23,7 +23,7 @@ struct Stack {
     child: Child,
     api: String,
     gateway: String,
-    /// Kept open: the server prints what it counted at its end.
+    /// Kept open, because the server prints its counts at its end.
     rest: BufReader<std::process::ChildStdout>,
 }
 
@@ -36,7 +36,7 @@ impl Stack {
         Stack::start_without(place, &[&["--token-delay", "2ms"], more].concat())
     }
 
-    /// With the tokens' pace as it is, or as `more` has it.
+    /// Starts the stack with the tokens' default pace, unless `more` changes it.
     fn start_without(place: &Place, more: &[&str]) -> Stack {
         let mut child = place
             .command(&[
@@ -160,16 +160,16 @@ fn saved_session_run_reports_and_replays() {
     assert!(out.contains("5 ok, 0 failed"), "{out}");
     assert!(out.contains("180 received once"), "{out}");
     assert!(out.contains("token gap"), "{out}");
-    // But for where the run says that its page is.
+    // The run's output is the report, followed by the location of its page.
     let report = place.expect(0, &["report", "run"]);
     assert!(out.starts_with(&report), "{out}\n{report}");
-    // The plan that the run keeps is the same run again.
+    // The plan kept in the run gives the same run again.
     let saved = place.read("run/plan.toml");
     fs::write(place.path("again.toml"), saved).expect("a file");
     place.expect(0, &["run", "again.toml", "--out", "again", "-q"]);
     let again = place.run_json("again");
     assert_eq!(again["total"]["ok"], 10);
-    // For a time: clients begin their next session until it is up.
+    // A duration: clients begin new sessions until it is over.
     place.expect(
         0,
         &[
@@ -226,7 +226,7 @@ fn sighup_reloads_certificates_and_secrets() {
     fs::write(place.path("secret"), secret(b'a')).expect("a file");
     let stack = Stack::start_with(&place, &["--jwt-secret-file", "secret"]);
     assert!(signed_with(&stack.api, b'a'));
-    // One that can't be used changes nothing.
+    // An unusable file changes nothing.
     fs::write(place.path("secret"), "short").expect("a file");
     signal(&stack.child, rustix::process::Signal::HUP);
     assert!(signed_with(&stack.api, b'a'));
@@ -267,12 +267,12 @@ fn sighup_reloads_certificates_and_secrets() {
         )
         .expect("a file");
     }
-    // It is read again by itself as well, within a second.
+    // Certificates are also read again without a signal, within a second.
     signal(&stack.child, rustix::process::Signal::HUP);
     until("another certificate", &|| {
         load("others/ca.crt", "certs").0 == Some(0)
     });
-    // So is the CA of the clients, by gateway and API.
+    // The gateway and the API also reload the client CA.
     fs::copy(place.path("others/ca.crt"), place.path("clients.crt")).expect("a file");
     signal(&stack.child, rustix::process::Signal::HUP);
     until("another client", &|| {
@@ -284,14 +284,14 @@ fn sighup_reloads_certificates_and_secrets() {
 #[test]
 fn compression_requires_both_ends() {
     let place = Place::new();
-    // Words that repeat themselves; the frames of one token are short.
+    // A long token of repeated words, because frames of ordinary tokens are short.
     let text = "carries ".repeat(40).replace(' ', "-") + " end";
     let text = ["--text", &text, "--tokens", "40"];
     let stacks = [
         Stack::start_with(&place, &text),
         Stack::start_with(&place, &[&text[..], &["--compression"]].concat()),
     ];
-    // What passed on the wire, as a relay in between counts it.
+    // The bytes on the wire, as a relay in between counts them.
     let received = |stack: &Stack, flags: &[&str]| {
         let _ = fs::remove_dir_all(place.path("run"));
         let _ = fs::remove_file(place.path("relay.log"));
@@ -325,7 +325,7 @@ fn compression_requires_both_ends() {
     let offer = ["--compression"];
     let [plain, deflating] = &stacks;
     let whole = received(plain, &[]);
-    // An offer alone changes nothing, at either end.
+    // An offer from one side alone does not enable compression.
     let near = whole * 9 / 10..whole * 11 / 10;
     assert!(near.contains(&received(plain, &offer)));
     assert!(near.contains(&received(deflating, &[])));
@@ -355,7 +355,7 @@ fn sessions_are_shared_by_processes() {
     let mut arguments = vec!["session", &api, "--socket", &socket, "--clients", "5"];
     arguments.extend(["--queries", "2", "--processes", "2", "--out", "run", "-q"]);
     let out = place.expect(0, &arguments);
-    // Neither a session nor a token more or less than from one process.
+    // Sessions and tokens are exactly those of one process.
     assert!(out.contains("5 ok, 0 failed"), "{out}");
     assert!(out.contains("180 received once"), "{out}");
     assert!(out.contains("from 2 processes"), "{out}");
@@ -367,7 +367,7 @@ fn tls_sessions_verify_server_certificate() {
     place.certificates();
     let both = ["--tls-version", "1.3", "--tls-version", "1.2"];
     let stack = Stack::start_with(&place, &[&support::SERVER_TLS[..], &both].concat());
-    // The certificate is for names, not for this machine's number alone.
+    // The certificate is valid for names, not only for this machine's address.
     let port = |address: &str| address.rsplit(':').next().expect("a port").to_owned();
     let api = format!("sessions://localhost:{}", port(&stack.api));
     let socket = format!("wss://localhost:{}", port(&stack.gateway));
@@ -401,7 +401,7 @@ fn tls_sessions_verify_server_certificate() {
         let out = place.expect(0, &[&to[..], &flags[..]].concat());
         assert!(out.contains("TLS (TLS_"), "{out}");
         let run = place.run_json(&name);
-        // Of the API and of the gateway.
+        // The log lines of the API and of the gateway.
         let handshakes = run["tls"]["handshakes"].as_array().expect("a list");
         assert!(
             handshakes.iter().all(|h| h["version"] == spoken),
@@ -410,7 +410,7 @@ fn tls_sessions_verify_server_certificate() {
         assert_eq!(run["total"]["ok"], 30, "{run}");
         assert_eq!(run["total"]["measures"]["counts"]["tokens_received"], 540);
     }
-    // Another CA is not trusted, and nothing is sent in the clear instead.
+    // Another CA is not trusted, and nothing is sent in plaintext instead.
     place.expect(0, &["certs", "other"]);
     let flags = [
         "--ca",
@@ -429,7 +429,7 @@ fn tls_sessions_verify_server_certificate() {
     let codes = run["total"]["errors_by_code"].as_array().expect("a list");
     let unknown = codes.iter().find(|e| e["code"] == "TLS_UNKNOWN_CA");
     assert_eq!(unknown.expect("reported")["count"], 10, "{run}");
-    // Somebody else's client over the same link, and one that speaks no TLS.
+    // A third-party client over the same link, and one that does not speak TLS.
     let mut command = python(&place, "websockets_client.py");
     command.args([
         &format!("localhost:{}", port(&stack.api)),
@@ -443,7 +443,7 @@ fn tls_sessions_verify_server_certificate() {
     assert_eq!(place.run(&flags).status.code(), Some(1));
 }
 
-/// Killed when dropped.
+/// A child process, killed when dropped.
 struct Ended(std::process::Child);
 
 impl Drop for Ended {
@@ -453,7 +453,7 @@ impl Drop for Ended {
     }
 }
 
-/// A script of `tests/peers`, in the environment that has websockets.
+/// Returns a script of `tests/peers` in the environment that has websockets.
 fn python(place: &Place, script: &str) -> std::process::Command {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".peers/venv/bin/python");

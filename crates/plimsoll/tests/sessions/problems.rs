@@ -1,4 +1,4 @@
-//! A stack that is not there, or not right, is reported.
+//! Errors of a missing or misconfigured stack.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn session_setup_errors_are_reported() {
 #[test]
 fn gateway_startup_reports_redis_errors() {
     let place = Place::new();
-    // Free again when it is known.
+    // The port is free again once its number is known.
     let port = {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port().to_string()
@@ -132,7 +132,7 @@ fn gateway_startup_reports_redis_errors() {
         said.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let limit = std::time::Instant::now() + Duration::from_secs(60);
-    // It may not listen yet.
+    // The server may not listen yet.
     let said = loop {
         let said = refused(format!("redis://:wrong@127.0.0.1:{port}"), &[]);
         if !said.contains("is not reachable") || std::time::Instant::now() > limit {

@@ -1,4 +1,4 @@
-//! What goes wrong, and who watches.
+//! Failures of shards, and watching a sharded run.
 
 use std::fs;
 use std::thread;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::support::{self, Place, signal, text};
 use super::terminal::Seat;
-use super::{begun, over, plan, rendezvous, shard};
+use super::{finish, plan, rendezvous, shard, wait_for_intervals};
 
 #[test]
 fn mismatched_or_missing_shards_are_named() {
@@ -18,7 +18,7 @@ fn mismatched_or_missing_shards_are_named() {
     let first = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &["--rate", "101/s"]).spawn().unwrap();
     for child in [first, other] {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         assert_eq!(code, 1, "{printed}");
         assert!(
             printed.contains("shard 1 has another plan than shard 0"),
@@ -28,7 +28,7 @@ fn mismatched_or_missing_shards_are_named() {
     assert!(!place.path("merged").exists(), "nothing was measured");
     fs::remove_dir_all(place.path("meeting")).unwrap();
     let alone = shard(&place, 3, 0, &["--barrier", "2s"]).spawn().unwrap();
-    let (code, _, printed) = over(alone);
+    let (code, _, printed) = finish(alone);
     assert_eq!(code, 1, "{printed}");
     let named = "shards 1, 2 of 3 did not come within 2 s";
     assert!(printed.contains(named), "{printed}");
@@ -41,15 +41,15 @@ fn terminated_shard_hands_over_partial_results() {
     plan(&place, &server, 100, 60);
     let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
+    wait_for_intervals(&place, 2);
     signal(&other, Signal::TERM);
-    let (code, _, printed) = over(leader);
+    let (code, _, printed) = finish(leader);
     assert_eq!(code, 90, "{printed}");
     assert!(
         printed.contains("shard 1 of 2: was stopped before its time"),
         "{printed}"
     );
-    let (code, _, printed) = over(other);
+    let (code, _, printed) = finish(other);
     assert_eq!(code, 90, "{printed}");
     let run = place.run_json("merged");
     assert_eq!(run["state"], "partial");
@@ -68,10 +68,10 @@ fn merge_recovers_run_with_lost_leader() {
     plan(&place, &server, 100, 30);
     let mut leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut other = shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
+    wait_for_intervals(&place, 2);
     leader.kill().unwrap();
     leader.wait().unwrap();
-    // The other one goes on, and says so a few times more.
+    // The other shard continues and reports that a few times.
     let log = place.path("meeting/r1/logs/00001");
     let said = || fs::read_dir(&log).unwrap().count();
     let (before, began) = (said(), Instant::now());
@@ -104,13 +104,13 @@ fn watch_shows_progress_and_stops_run() {
     plan(&place, &server, 100, 60);
     let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
+    wait_for_intervals(&place, 2);
     let output = place.run(&["watch", &rendezvous(&place), "--stop"]);
     let seen = text(&output.stderr);
     assert!(seen.contains(" calls "), "{seen}");
     assert!(seen.contains("the run has ended"), "{seen}");
     for child in [leader, other] {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         assert_eq!(code, 130, "{printed}");
     }
     assert_eq!(output.status.code(), Some(130), "{seen}");
@@ -126,7 +126,7 @@ fn watch_ctrl_c_asks_before_stopping() {
     plan(&place, &server, 100, 600);
     let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
+    wait_for_intervals(&place, 2);
     let url = rendezvous(&place);
     let asks = |answer: &str| {
         let mut seat = Seat::take(&place.path(""), &["watch", &url]);
@@ -136,7 +136,7 @@ fn watch_ctrl_c_asks_before_stopping() {
         seat.press(answer);
         seat.end()
     };
-    // Anything but yes, and Ctrl-C once more, leave the run alone.
+    // Any answer but yes, and another Ctrl-C, leave the run alone.
     for answer in ["n\n", "\x03"] {
         let (code, text) = asks(answer);
         assert_eq!(code, 130);
@@ -148,7 +148,7 @@ fn watch_ctrl_c_asks_before_stopping() {
     assert_eq!(code, 130);
     assert!(text.contains("the run is asked to end"), "{text}");
     for child in [leader, other] {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         assert_eq!(code, 130, "{printed}");
     }
     assert_eq!(place.run_json("merged")["state"], "aborted");

@@ -1,14 +1,15 @@
-//! A rendezvous that somebody else may have filled: what is in it is named where it is wrong, and obeyed nowhere.
+//! A rendezvous with files of unknown origin: invalid ones are named, and nothing in them is
+//! obeyed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{over, plan, rendezvous, shard};
+use super::{finish, plan, rendezvous, shard};
 use crate::support::{Place, stderr_of};
 
-/// What two shards of a run of a second wrote into a folder.
+/// Two shards write a run of a second into a folder.
 fn two_shards() -> Place {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
@@ -16,14 +17,14 @@ fn two_shards() -> Place {
     let leader = shard(&place, 2, 0, &[]).spawn().unwrap();
     let other = shard(&place, 2, 1, &[]).spawn().unwrap();
     for child in [leader, other] {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         // A busy machine may be too slow for it.
         assert!([0, 90].contains(&code), "{printed}");
     }
     place
 }
 
-/// The parts of shard 1's log that have intervals.
+/// Returns the parts of shard 1's log that contain intervals.
 fn parts(place: &Place) -> Vec<(PathBuf, String)> {
     let log = place.path("meeting/r1/logs/00001");
     let files = fs::read_dir(log)
@@ -45,14 +46,14 @@ fn write(file: &Path, text: &str) {
     fs::write(file, bytes).unwrap();
 }
 
-/// The exit code of a merge, and what it printed.
+/// Runs a merge; returns its exit code and output.
 fn merge(place: &Place, out: &str) -> (Option<i32>, String) {
     let url = rendezvous(place);
     let output = place.run(&["merge", &url, "--run-id", "r1", "--out", out]);
     (output.status.code(), stderr_of(&output))
 }
 
-/// `text` with another number of calls that were due in its first interval.
+/// Returns `text` with another number of scheduled calls in its first interval.
 fn with_due(text: &str, due: impl Fn(u64) -> u64) -> String {
     let (before, after) = text.split_once("\"due\":").unwrap();
     let digits = after.chars().take_while(char::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! What starts shards on a cluster: a batch script, and objects of Kubernetes.
+//! Ways to start shards on a cluster: a batch script, and Kubernetes objects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use super::support::peers::{peer, python, succeeds};
 use super::support::{self, Place, SERVER_MTLS, Server, stderr_of, text, wait};
-use super::{Meeting, calls, is_over, plan};
+use super::{Rendezvous, assert_complete, calls, plan};
 
-/// What one process measures, and what shards did.
+/// Compares what one process measured with what shards measured.
 #[track_caller]
 fn is_the_same(place: &Place, run: &str) {
     let (one, merged) = (place.run_json("one"), place.run_json(run));
-    is_over(&merged);
+    assert_complete(&merged);
     for key in ["due", "ok", "errors", "not_started"] {
         assert_eq!(merged["total"][key], one["total"][key], "{key}");
     }
@@ -21,7 +21,7 @@ fn is_the_same(place: &Place, run: &str) {
     assert_eq!(merged["shards"].as_array().unwrap().len(), 3);
 }
 
-/// `srun` that starts the tasks here, with the variables that Slurm gives them.
+/// A fake `srun` that starts the tasks on this machine with Slurm's variables.
 const SRUN: &str = r#"#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 export SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0
@@ -104,7 +104,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
         "[tls]\nca = \"certs/ca.crt\"\ncert = \"certs/client.crt\"\nkey = \"./certs/client.key\"\n";
     let varied = secured.replace("{{seq}}", "{{row.v}}");
     let whole = format!("{varied}\n# öffentlich\n{tls}\n[rows]\nfile = \"{rows}\"\n");
-    // Line ends that YAML does not keep in a text.
+    // Line ends that YAML does not preserve in a text.
     fs::write(place.path(rows), "v\r\n0.5\r\n0.25\r\n").unwrap();
     fs::write(place.path("plan.toml"), whole).unwrap();
     let one = place.run(&["run", "plan.toml", "--out", "one", "-q"]);
@@ -132,7 +132,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
     ] {
         assert!(objects.contains(line), "{line}: {objects}");
     }
-    // A key is in the secret alone.
+    // A key appears only in the secret.
     assert!(!objects.contains("PRIVATE KEY"), "{objects}");
     fs::write(place.path("run.yaml"), &objects).unwrap();
     let program = place.command(&[]).get_program().to_owned();
@@ -143,7 +143,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
     assert!(matches!(codes, "0 0 0" | "90 90 90"), "{printed}");
     is_the_same(&place, "nodes/claim/runs/R_1");
 
-    // Of a bucket, the schema.
+    // Manifests for a bucket are only checked against the schema.
     let bucket = [
         "--rendezvous",
         "s3://loads/meeting",
@@ -181,7 +181,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
     );
 }
 
-/// A `kubectl` whose cluster is this machine, and a folder that it is found in.
+/// A fake `kubectl` whose cluster is this machine, in a folder for PATH.
 fn kubectl(place: &Place) {
     let python = peer("venv/bin/python");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/kubectl.py");
@@ -206,7 +206,7 @@ fn kubernetes_apply_returns_run_exit_code() {
     plan(&place, &server, 300, 3);
     place.run(&["run", "plan.toml", "--out", "one", "-q"]);
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
-    let meeting = Meeting::bucket(&store);
+    let meeting = Rendezvous::bucket(&store);
     let apply = |id: &str, plan: &str| {
         let words = [
             "kubernetes",
@@ -224,7 +224,7 @@ fn kubernetes_apply_returns_run_exit_code() {
             id,
         ];
         let mut command = meeting.command(&place, &words);
-        // Another kubectl may be on this machine.
+        // Another kubectl may be installed on this machine.
         support::output(command.env("PATH", place.path("bin")), support::LONGEST)
     };
     let missing = apply("r0", "plan.toml");
@@ -241,7 +241,7 @@ fn kubernetes_apply_returns_run_exit_code() {
     );
     assert!(text(&output.stdout).contains("from 3 shards"), "{printed}");
     is_the_same(&place, "r1");
-    // One that misses its objective ends with 99, there as here.
+    // A run that misses its objective ends with 99, on the cluster as here.
     let missed = place
         .read("plan.toml")
         .replace("errors = \"< 0.1%\"", "p50 = \"< 1ns\"");

@@ -1,4 +1,4 @@
-//! A load that shards share, which meet in a folder, in a bucket or at the first.
+//! A load divided over shards that meet in a folder, in a bucket, or at shard 0.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
@@ -26,7 +26,7 @@ use support::peers::peer;
 use support::ports::free_port;
 use support::{Place, Server, text, wait};
 
-/// A plan of so many calls a second.
+/// Returns a plan with this many calls per second.
 fn plan(place: &Place, server: &Server, rate: u32, seconds: u32) {
     let plan = format!(
         r#"
@@ -53,23 +53,23 @@ errors = "< 0.1%"
     fs::write(place.path("plan.toml"), plan).unwrap();
 }
 
-/// Where shards meet.
-struct Meeting {
+/// The place where shards meet.
+struct Rendezvous {
     url: String,
-    /// What it needs besides.
+    /// Further flags that the place requires.
     variables: Vec<(&'static str, String)>,
 }
 
-impl Meeting {
-    fn folder(place: &Place) -> Meeting {
-        Meeting {
+impl Rendezvous {
+    fn folder(place: &Place) -> Rendezvous {
+        Rendezvous {
             url: format!("file://{}", place.path("meeting").display()),
             variables: Vec::new(),
         }
     }
 
-    /// A bucket of an object store that others wrote.
-    fn bucket(store: &Server) -> Meeting {
+    /// Starts a third-party object store with a bucket.
+    fn bucket(store: &Server) -> Rendezvous {
         let variables = [
             ("AWS_ENDPOINT_URL", format!("http://{}", store.address())),
             ("AWS_ALLOW_HTTP", "true".to_owned()),
@@ -77,23 +77,23 @@ impl Meeting {
             ("AWS_ACCESS_KEY_ID", "key".to_owned()),
             ("AWS_SECRET_ACCESS_KEY", "secret".to_owned()),
         ];
-        Meeting {
+        Rendezvous {
             url: "s3://loads/meeting".to_owned(),
             variables: variables.to_vec(),
         }
     }
 
-    /// At shard 0.
-    fn leader() -> Meeting {
+    /// Returns a rendezvous at shard 0.
+    fn leader() -> Rendezvous {
         let token = "0123456789abcdef".to_owned();
-        Meeting {
+        Rendezvous {
             url: format!("tcp://127.0.0.1:{}", free_port()),
             variables: vec![("PLIMSOLL_RENDEZVOUS_TOKEN", token)],
         }
     }
 
-    /// With the place's certificates.
-    fn secured(mut self) -> Meeting {
+    /// Adds the place's certificates.
+    fn secured(mut self) -> Rendezvous {
         let certs = ("PLIMSOLL_RENDEZVOUS_CERTS", "certs".to_owned());
         self.variables.push(certs);
         self
@@ -106,7 +106,7 @@ impl Meeting {
         command
     }
 
-    /// Shard `shard` of `of` that carries out `words`.
+    /// Returns the command of shard `shard` of `of`.
     fn shard_of(&self, place: &Place, words: &[&str], of: u32, shard: u32) -> Command {
         let mut command = self.command(place, words);
         command
@@ -115,7 +115,7 @@ impl Meeting {
         command
     }
 
-    /// The same of a run of the plan, with more words.
+    /// Returns the command of a shard that runs the plan, with more arguments.
     fn shard(&self, place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
         let words = [&["run", "plan.toml", "--out", "merged"], more].concat();
         self.shard_of(place, &words, of, shard)
@@ -123,16 +123,16 @@ impl Meeting {
 }
 
 fn rendezvous(place: &Place) -> String {
-    Meeting::folder(place).url
+    Rendezvous::folder(place).url
 }
 
-/// Shard `shard` of `of` in a folder, with more words.
+/// Returns the command of shard `shard` of `of` that meets in a folder, with more arguments.
 fn shard(place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
-    Meeting::folder(place).shard(place, of, shard, more)
+    Rendezvous::folder(place).shard(place, of, shard, more)
 }
 
-/// What became of a shard: exit code, stdout, stderr with the white space made even.
-fn over(mut child: Child) -> (i32, String, String) {
+/// The result of a shard: exit code, stdout, and stderr with normalised white space.
+fn finish(mut child: Child) -> (i32, String, String) {
     let code = wait(&mut child);
     let output = child.wait_with_output().unwrap();
     let even = text(&output.stderr).replace('│', " ");
@@ -140,9 +140,9 @@ fn over(mut child: Child) -> (i32, String, String) {
     (code, text(&output.stdout), even)
 }
 
-/// Waits until the run's intervals are there.
+/// Waits until the run has written intervals.
 #[track_caller]
-fn begun(place: &Place, intervals: usize) {
+fn wait_for_intervals(place: &Place, intervals: usize) {
     let began = Instant::now();
     loop {
         let lines = fs::read_to_string(place.path("merged/intervals.jsonl")).unwrap_or_default();
@@ -154,7 +154,7 @@ fn begun(place: &Place, intervals: usize) {
     }
 }
 
-/// Number, arrival and outcome of every call, in order, from the first arrival.
+/// Returns number, arrival and outcome of every call, ordered by arrival.
 fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
     let mut calls = Vec::new();
@@ -169,9 +169,9 @@ fn calls(place: &Place, run: &str) -> Vec<(u64, u64)> {
     calls.iter().map(|(n, at)| (*n, at - first)).collect()
 }
 
-/// On a busy machine the generator may have been late; that is not what is asked here.
+/// On a busy machine the generator may have been late, which does not matter here.
 #[track_caller]
-fn is_over(run: &Value) {
+fn assert_complete(run: &Value) {
     let over = ["complete", "invalid"].map(Value::from);
     assert!(
         over.contains(&run["state"]),
@@ -182,30 +182,30 @@ fn is_over(run: &Value) {
     assert_eq!(run["count_check"]["matches"], true);
 }
 
-/// Four shards that meet there, held against one process: every call, to the last.
+/// Compares four shards with one process: every call must be the same.
 #[track_caller]
-fn four_are_one(place: &Place, meeting: &Meeting) {
+fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
     let server = place.serve(&["score", "--delay", "0s"]);
     plan(place, &server, 400, 4);
     place.run(&["run", "plan.toml", "--out", "one", "-q"]);
     let one = place.run_json("one");
-    is_over(&one);
-    // One of them divides its part among processes of its own.
+    assert_complete(&one);
+    // One of them divides its part among processes.
     let shards: Vec<Child> = [&[][..], &[], &["--processes", "2"], &[]]
         .into_iter()
         .zip(0..)
         .map(|(more, k)| meeting.shard(place, 4, k, more).spawn().unwrap())
         .collect();
-    let ended: Vec<_> = shards.into_iter().map(over).collect();
+    let ended: Vec<_> = shards.into_iter().map(finish).collect();
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert!(codes.iter().all(|code| *code == codes[0]), "{ended:?}");
     assert!(codes[0] == 0 || codes[0] == 90, "{ended:?}");
     let merged = place.run_json("merged");
-    is_over(&merged);
+    assert_complete(&merged);
     for key in ["due", "ok", "errors", "not_started"] {
         assert_eq!(merged["total"][key], one["total"][key], "{key}");
     }
-    // Every call once, and when it was due does not depend on who sent it.
+    // Each call is made once, and its due time is independent of the shard that sends it.
     assert_eq!(calls(place, "merged"), calls(place, "one"));
     let table = merged["shards"].as_array().unwrap();
     assert_eq!(table.len(), 4);
@@ -216,13 +216,13 @@ fn four_are_one(place: &Place, meeting: &Meeting) {
     let report = &ended[0].1;
     assert!(report.contains("from 4 shards"), "{report}");
     assert!(report.contains("lag p99"), "{report}");
-    // Where connections take longer than a second to come up, all are named.
+    // If connections take longer than a second to come up, all of them are reported.
     for line in ended[0].2.split("connecting: ").skip(1) {
         assert!(line.contains(" of 8 "), "{line}");
     }
 }
 
-/// The run's histogram of response times has each call of each shard, and nothing else.
+/// Asserts that the histogram of response times has exactly the calls of all shards.
 #[track_caller]
 fn histogram_is_of_all_calls(place: &Place, run: &str) {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
@@ -241,9 +241,9 @@ fn histogram_is_of_all_calls(place: &Place, run: &str) {
     assert_eq!(merged.histogram(), calls.histogram());
 }
 
-/// What is in the rendezvous afterwards is the same run.
+/// Asserts that merging the rendezvous gives the same run.
 #[track_caller]
-fn merges_again(place: &Place, meeting: &Meeting) {
+fn merges_again(place: &Place, meeting: &Rendezvous) {
     let words = ["merge", &meeting.url, "--out", "again", "--json"];
     let again = support::output(&mut meeting.command(place, &words), support::LONGEST);
     let again = support::only_run(&serde_json::from_slice(&again.stdout).unwrap());
@@ -259,8 +259,8 @@ fn merges_again(place: &Place, meeting: &Meeting) {
         assert_eq!(again[key], merged[key], "{key}");
     }
     assert_eq!(calls(place, "again"), calls(place, "one"));
-    // Who comes to the same run once more is turned away.
-    let (code, _, printed) = over(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
+    // A shard that joins the finished run is rejected.
+    let (code, _, printed) = finish(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
     assert_eq!(code, 1);
     assert!(
         printed.contains("shard 2 of this run has come before"),
@@ -271,8 +271,8 @@ fn merges_again(place: &Place, meeting: &Meeting) {
 #[test]
 fn shards_sharing_folder_match_single_process() {
     let place = Place::new();
-    let meeting = Meeting::folder(&place);
-    four_are_one(&place, &meeting);
+    let meeting = Rendezvous::folder(&place);
+    assert_four_shards_match_one(&place, &meeting);
     merges_again(&place, &meeting);
 }
 
@@ -280,8 +280,8 @@ fn shards_sharing_folder_match_single_process() {
 fn shards_sharing_bucket_match_single_process() {
     let place = Place::new();
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
-    let meeting = Meeting::bucket(&store);
-    four_are_one(&place, &meeting);
+    let meeting = Rendezvous::bucket(&store);
+    assert_four_shards_match_one(&place, &meeting);
     merges_again(&place, &meeting);
 }
 
@@ -289,14 +289,14 @@ fn shards_sharing_bucket_match_single_process() {
 fn shards_using_leader_match_single_process() {
     let place = Place::new();
     place.certificates();
-    let meeting = Meeting::leader().secured();
-    // What shard 0 keeps for the others is below.
+    let meeting = Rendezvous::leader().secured();
+    // The data that shard 0 stores for the others is below this folder.
     let kept = place.path("kept");
     fs::create_dir(&kept).unwrap();
     let mut meeting = meeting;
     let folder = ("TMPDIR", kept.display().to_string());
     meeting.variables.push(folder);
-    four_are_one(&place, &meeting);
+    assert_four_shards_match_one(&place, &meeting);
     let left = fs::read_dir(&kept).unwrap().count();
     assert_eq!(left, 0, "what was handed over is in the run directory");
 }
@@ -308,14 +308,14 @@ fn wrong_token_or_certificate_is_rejected() {
     place.expect(0, &["certs", "others"]);
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
-    let meeting = Meeting::leader().secured();
+    let meeting = Rendezvous::leader().secured();
     let mut leader = meeting
         .shard(&place, 2, 0, &["--barrier", "120s"])
         .spawn()
         .unwrap();
     let other = |variable: (&str, &str)| {
         let mut shard = meeting.shard(&place, 2, 1, &[]);
-        over(shard.env(variable.0, variable.1).spawn().unwrap())
+        finish(shard.env(variable.0, variable.1).spawn().unwrap())
     };
     for (variable, words) in [
         (
@@ -336,19 +336,19 @@ fn wrong_token_or_certificate_is_rejected() {
         assert!(matches!(code, 1 | 2), "{code} {printed}");
         assert!(printed.contains(words), "{words}: {printed}");
     }
-    // Whoever asks without a certificate hears nothing.
+    // A client without a certificate gets no answer.
     let mut bare = meeting.command(&place, &["merge", &meeting.url, "--run-id", "r1"]);
     let bare = support::output(
         bare.env_remove("PLIMSOLL_RENDEZVOUS_CERTS"),
         support::LONGEST,
     );
     assert_eq!(bare.status.code(), Some(1));
-    // The run itself is none the worse for it.
+    // The run itself is not affected.
     let shard = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
-    let (code, _, printed) = over(shard);
+    let (code, _, printed) = finish(shard);
     assert!(matches!(code, 0 | 90), "{printed}");
     assert_eq!(wait(&mut leader), code);
-    is_over(&place.run_json("merged"));
+    assert_complete(&place.run_json("merged"));
 }
 
 #[test]
@@ -358,16 +358,16 @@ fn merge_recovers_lost_leader_folder() {
     fs::create_dir(&kept).unwrap();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 100, 60);
-    let mut meeting = Meeting::leader();
+    let mut meeting = Rendezvous::leader();
     let folder = ("TMPDIR", kept.display().to_string());
     meeting.variables.push(folder);
     let mut leader = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut other = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
-    begun(&place, 2);
-    // From another machine the whole is seen, too.
+    wait_for_intervals(&place, 2);
+    // Another machine sees the whole run, too.
     let words = ["watch", &meeting.url, "--run-id", "r1"];
     let mut watch = meeting.command(&place, &words).spawn().unwrap();
-    begun(&place, 4);
+    wait_for_intervals(&place, 4);
     leader.kill().unwrap();
     leader.wait().unwrap();
     assert_eq!(wait(&mut watch), 1);
@@ -384,7 +384,8 @@ fn merge_recovers_lost_leader_folder() {
     assert_eq!(run["total"]["ok"].as_u64().unwrap(), ok(0) + ok(1));
 }
 
-/// An object store that redirects gets no second request anywhere: it has signed requests and data.
+/// An object store that redirects gets no second request, because requests are signed and carry
+/// data.
 #[test]
 fn store_redirect_is_not_followed() {
     let place = Place::new();
@@ -424,26 +425,26 @@ fn store_redirect_is_not_followed() {
     assert!(elsewhere.accept().is_err(), "the redirect was followed");
 }
 
-/// Sockets that show no token give way: they neither keep shards out nor the descriptors of shard 0.
+/// Connections without a token are closed: they block neither shards nor shard 0's descriptors.
 #[test]
 fn silent_connections_block_no_shards() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
-    let meeting = Meeting::leader();
+    let meeting = Rendezvous::leader();
     let address = meeting.url.strip_prefix("tcp://").unwrap().to_owned();
     let first = meeting.shard(&place, 2, 0, &[]).spawn().unwrap();
     let mut silent: Vec<TcpStream> = Vec::new();
-    // More than may be there at once.
+    // More connections than are allowed at once.
     while silent.len() < 400 {
         match TcpStream::connect(&address) {
             Ok(stream) => silent.push(stream),
-            // It does not listen yet.
+            // Shard 0 may not listen yet.
             Err(_) => thread::sleep(Duration::from_millis(20)),
         }
     }
     let mut rest = Vec::new();
-    // The oldest is closed, and the newest is not.
+    // The oldest connection is closed, the newest is not.
     let _ = silent[0].set_read_timeout(Some(support::LONGEST));
     assert!(matches!(silent[0].read_to_end(&mut rest), Ok(0) | Err(_)));
     let newest = silent.last_mut().unwrap();
@@ -452,7 +453,7 @@ fn silent_connections_block_no_shards() {
     assert_eq!(peeked, Err(ErrorKind::WouldBlock));
     let second = meeting.shard(&place, 2, 1, &[]).spawn().unwrap();
     for shard in [first, second] {
-        let (code, _, printed) = over(shard);
+        let (code, _, printed) = finish(shard);
         assert_eq!(code, 0, "{printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! A shard that fails on its way to the others: nobody waits for it until the barrier.
+//! A shard that fails before the barrier: no other shard waits for it.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,14 +11,14 @@ use rustix::process::Signal;
 
 use super::series::rungs;
 use super::support::{LONGEST, Place, signal, wait};
-use super::{Meeting, over};
+use super::{Rendezvous, finish};
 
 const RUN: &[&str] = &["run", "rungs-no-more.toml"];
 const FIND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"];
 const LADDER: &[&str] = &["ladder", "rungs.toml"];
 const SWEEP: &[&str] = &["sweep", "sweep.toml"];
 
-/// A place with a plan for each command. Nobody is called: no load begins.
+/// Returns a place with a plan for each command. No load begins, so nothing is called.
 fn place() -> Place {
     let place = Place::new();
     rungs(&place, "grpc://127.0.0.1:1", "");
@@ -44,15 +44,16 @@ size = ["1KiB", "1MiB"]
     place
 }
 
-fn start(place: &Place, meeting: &Meeting, words: &[&str], k: u32, more: &[&str]) -> Child {
+fn start(place: &Place, meeting: &Rendezvous, words: &[&str], k: u32, more: &[&str]) -> Child {
     let words = [words, more, &["--barrier", "30m"]].concat();
     meeting.shard_of(place, &words, 3, k).spawn().unwrap()
 }
 
-/// All of three shards end, of which `failing` has `more` flags and begins last: with the reason that this one has.
+/// Starts three shards, of which `failing` has `more` flags and starts last: all must end and
+/// report its reason.
 #[track_caller]
 fn all_end(
-    meeting: &Meeting,
+    meeting: &Rendezvous,
     place: &Place,
     words: &[&str],
     failing: u32,
@@ -71,14 +72,15 @@ fn all_end(
     };
     let mut of_first = None;
     for (k, child) in shards {
-        let (code, _, printed) = over(child);
+        let (code, _, printed) = finish(child);
         assert!(printed.contains(why), "{words:?} {k} {code}: {printed}");
         if k == failing {
             of_first = Some(code);
             continue;
         }
         assert!(printed.contains(&who), "{words:?} {k} {code}: {printed}");
-        // Shard 0 ends as itself where another one fails, and all as shard 0 where that does.
+        // If another shard fails, shard 0 ends with its own code; if shard 0 fails, all end with
+        // its code.
         let wanted = if failing == 0 { of_first.unwrap() } else { 1 };
         assert_eq!(code, wanted, "{words:?} {k}: {printed}");
     }
@@ -110,7 +112,7 @@ fn leader_failure_ends_all_shards() {
         (RUN, &["--telemetry", "127.0.0.1:none"], "telemetry"),
     ] {
         let place = place();
-        all_end(&Meeting::folder(&place), &place, words, 0, more, why);
+        all_end(&Rendezvous::folder(&place), &place, words, 0, more, why);
     }
 }
 
@@ -136,7 +138,7 @@ fn member_failure_ends_all_shards() {
         ),
     ] {
         let place = place();
-        all_end(&Meeting::folder(&place), &place, words, 1, more, why);
+        all_end(&Rendezvous::folder(&place), &place, words, 1, more, why);
     }
 }
 
@@ -156,7 +158,7 @@ fn leader_rendezvous_reports_failures_to_all() {
             ),
         ] {
             let place = place();
-            all_end(&Meeting::leader(), &place, words, failing, more, why);
+            all_end(&Rendezvous::leader(), &place, words, failing, more, why);
         }
     }
 }
@@ -170,19 +172,19 @@ fn until_there(file: &Path) {
     }
 }
 
-/// Of three shards two come, of which one is interrupted.
+/// Two of three shards join, one of which is interrupted.
 #[test]
 fn interrupted_shard_is_not_awaited() {
     for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
         for interrupted in [0, 1] {
             let place = place();
-            let meeting = Meeting::folder(&place);
+            let meeting = Rendezvous::folder(&place);
             let shards = [0, 1].map(|k| start(&place, &meeting, words, k, &[]));
             for k in [0, 1] {
                 until_there(&place.path(&format!("{folder}/arrivals/0000{k}.json")));
             }
             signal(&shards[interrupted], Signal::TERM);
-            let [first, second] = shards.map(over);
+            let [first, second] = shards.map(finish);
             let ended = format!("{first:?} {second:?}");
             let (why, codes) = match interrupted {
                 0 => ("the run was interrupted before the load began", [130, 1]),
@@ -198,18 +200,18 @@ fn interrupted_shard_is_not_awaited() {
     }
 }
 
-/// Without shard 0 there is nobody to say how the run ends: the second signal is the end.
+/// Without shard 0 nothing coordinates the end, so the second signal ends the run.
 #[test]
 fn interrupted_member_exits_on_second_signal() {
     let place = place();
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     let mut other = start(&place, &meeting, RUN, 1, &[]);
     until_there(&place.path("meeting/r1/arrivals/00001.json"));
     signal(&other, Signal::TERM);
     until_there(&place.path("meeting/r1/arrivals/00001.withdrawn.json"));
     signal(&other, Signal::TERM);
     assert_eq!(wait(&mut other), 130);
-    let (code, _, printed) = over(start(&place, &meeting, RUN, 0, &[]));
+    let (code, _, printed) = finish(start(&place, &meeting, RUN, 0, &[]));
     assert_eq!(code, 1, "{printed}");
     assert!(
         printed.contains("shard 1 of 3: it was interrupted"),
@@ -217,7 +219,7 @@ fn interrupted_member_exits_on_second_signal() {
     );
 }
 
-/// Who reports a failure waits a minute for those who are to learn of it, or for two signals.
+/// A shard that reports a failure waits for the others for a minute, or until a second signal.
 #[test]
 fn failed_shard_exits_on_second_signal() {
     let place = place();
@@ -225,16 +227,16 @@ fn failed_shard_exits_on_second_signal() {
         (0, "waiting up to"),
         (1, "to report it to shard 0, which does not answer yet"),
     ] {
-        // At an address of its own each, where nobody else comes.
+        // Each at an address of its own, where no other shard joins.
         let mut shards = [(); 2].map(|()| {
             let nowhere = ["--ca", "nowhere.crt"];
-            let mut shard = start(&place, &Meeting::leader(), RUN, failing, &nowhere);
+            let mut shard = start(&place, &Rendezvous::leader(), RUN, failing, &nowhere);
             let mut lines = BufReader::new(shard.stderr.take().unwrap()).lines();
             assert!(lines.any(|line| line.unwrap().contains(said)), "{failing}");
             (shard, lines)
         });
         let [(left, _), (waiting, _)] = &mut shards;
-        // One of each: two alike may arrive as one.
+        // Two different signals, because equal ones may be merged.
         signal(left, Signal::INT);
         signal(left, Signal::TERM);
         wait(left);
@@ -247,11 +249,11 @@ fn failed_shard_exits_on_second_signal() {
 #[test]
 fn run_id_accepts_one_leader() {
     let place = place();
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     for words in [RUN, LADDER] {
         let wrong = start(&place, &meeting, words, 0, &["--ca", "nowhere.crt"]);
-        assert_eq!(over(wrong).0, 2);
-        let (code, _, printed) = over(start(&place, &meeting, words, 0, &[]));
+        assert_eq!(finish(wrong).0, 2);
+        let (code, _, printed) = finish(start(&place, &meeting, words, 0, &[]));
         assert_eq!(code, 2, "{printed}");
         assert!(
             printed.contains("shard 0 of this run has come before"),
@@ -259,7 +261,7 @@ fn run_id_accepts_one_leader() {
         );
         fs::remove_dir_all(place.path("meeting")).unwrap();
     }
-    // What is only shown tells nobody.
+    // Commands that only show a plan notify nobody.
     let shown = start(
         &place,
         &meeting,
@@ -267,6 +269,6 @@ fn run_id_accepts_one_leader() {
         0,
         &["--ca", "nowhere.crt", "--dry-run"],
     );
-    assert_eq!(over(shown).0, 2);
+    assert_eq!(finish(shown).0, 2);
     assert!(!place.path("meeting").exists());
 }

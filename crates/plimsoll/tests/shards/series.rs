@@ -1,4 +1,4 @@
-//! Loads that follow one another on the same shards: the trials of a search, the slices of a ladder.
+//! Series of loads on the same shards: the trials of a search and the slices of a ladder.
 
 use std::fs;
 use std::process::Child;
@@ -9,14 +9,14 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::support::{LONGEST, Place, SERVER_TLS, signal, stderr_of};
-use super::{Meeting, is_over, over, plan};
+use super::{Rendezvous, assert_complete, finish, plan};
 
 #[test]
-fn a_search_goes_over_shards() {
+fn search_runs_over_shards() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "1ms"]);
     plan(&place, &server, 50, 1);
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     let words = [
         "find",
         "plan.toml",
@@ -28,7 +28,7 @@ fn a_search_goes_over_shards() {
         "1",
         "--confirm",
         "1s",
-        // Found met three trials later, and the search ends.
+        // The search reaches this rate three trials later and ends.
         "--most",
         "400/s",
         "--budget",
@@ -37,9 +37,9 @@ fn a_search_goes_over_shards() {
     let shards: Vec<Child> = (0..3)
         .map(|k| meeting.shard_of(&place, &words, 3, k).spawn().unwrap())
         .collect();
-    let ended: Vec<_> = shards.into_iter().map(over).collect();
+    let ended: Vec<_> = shards.into_iter().map(finish).collect();
     let search: Value = serde_json::from_str(&place.read("search/search.json")).unwrap();
-    // On a busy machine the generator may have been late; all end with the same all the same.
+    // On a busy machine the generator may have been late; all shards still end with the same code.
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert!(codes.iter().all(|code| *code == codes[0]), "{ended:?}");
     assert!(matches!(codes[0], 0 | 90), "{ended:?}");
@@ -53,7 +53,7 @@ fn a_search_goes_over_shards() {
         assert_eq!(due, run["total"]["due"].as_u64().unwrap());
         assert!(shards.iter().all(|s| s["due"].as_u64() > Some(0)), "{run}");
     }
-    // Of the trials any can be merged again; of the search itself there is nothing to merge.
+    // Any trial can be merged again; the search itself has nothing to merge.
     let url = &meeting.url;
     let last = format!("r1/{:05}", trials.len());
     let named = place.run(&["merge", url, "--run-id", "r1"]);
@@ -70,7 +70,7 @@ fn search_ends_when_shard_is_lost() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     plan(&place, &server, 50, 1);
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     let words = ["find", "plan.toml", "--out", "search", "--trial", "60s"];
     let start = |k| meeting.shard_of(&place, &words, 2, k).spawn().unwrap();
     let (leader, other) = (start(0), start(1));
@@ -83,15 +83,15 @@ fn search_ends_when_shard_is_lost() {
         thread::sleep(Duration::from_millis(50));
     }
     signal(&other, Signal::TERM);
-    let (code, _, printed) = over(leader);
+    let (code, _, printed) = finish(leader);
     assert_eq!(code, 1, "{printed}");
     let lost = "shard 1 of 2: was stopped before its time";
     assert!(printed.contains(lost), "{printed}");
-    let (code, _, printed) = over(other);
+    let (code, _, printed) = finish(other);
     assert_eq!(code, 1, "{printed}");
 }
 
-/// A plan of two rungs.
+/// Returns a plan of two rungs.
 pub(super) fn rungs(place: &Place, target: &str, more: &str) {
     let plan = format!(
         r#"
@@ -114,7 +114,7 @@ rate = "200/s"
     fs::write(place.path("rungs.toml"), plan).unwrap();
 }
 
-/// Each slice is a run of all three shards, of as many calls as one machine's.
+/// Asserts that each slice is a run of all three shards with as many calls as one machine's.
 #[track_caller]
 fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     let record: Value = serde_json::from_str(&place.read(&format!("{dir}/ladder.json"))).unwrap();
@@ -123,7 +123,7 @@ fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     assert_eq!(rungs.len(), 2);
     for slice in rungs.iter().flat_map(|r| r["slices"].as_array().unwrap()) {
         let run = place.run_json(&format!("{dir}/{}", slice["run"].as_str().unwrap()));
-        is_over(&run);
+        assert_complete(&run);
         let shards = run["shards"].as_array().unwrap();
         assert_eq!(shards.len(), 3);
         let due = |of: &Value| of["due"].as_u64().unwrap();
@@ -134,11 +134,11 @@ fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     }
 }
 
-fn three(place: &Place, meeting: &Meeting, words: &[&str]) -> Vec<(i32, String, String)> {
+fn three(place: &Place, meeting: &Rendezvous, words: &[&str]) -> Vec<(i32, String, String)> {
     let shards: Vec<Child> = (0..3)
         .map(|k| meeting.shard_of(place, words, 3, k).spawn().unwrap())
         .collect();
-    shards.into_iter().map(over).collect()
+    shards.into_iter().map(finish).collect()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn sliced_ladder_runs_over_shards() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
     rungs(&place, &server.plaintext(), "");
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     let words = ["ladder", "rungs.toml", "--out", "ladder"];
     let slices = [
         "--duration",
@@ -159,13 +159,13 @@ fn sliced_ladder_runs_over_shards() {
         "2",
     ];
     let ended = three(&place, &meeting, &[&words[..], &slices[..]].concat());
-    // Two slices a rung are too few to judge by.
+    // Two slices per rung are too few for a verdict.
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes, [codes[0]; 3], "{ended:?}");
     assert!(matches!(codes[0], 0 | 90), "{ended:?}");
     assert!(ended[0].1.contains("12"), "{ended:?}");
     slices_are_of_three(&place, "ladder", Some(200));
-    // The same slice of one machine has the very calls.
+    // The same slice on one machine has exactly the same calls.
     place.run(
         &[
             &["ladder", "rungs.toml", "--out", "one", "-q"][..],
@@ -193,7 +193,7 @@ fn sliced_ladder_runs_over_shards() {
 }
 
 #[test]
-fn a_sweep_goes_over_shards() {
+fn sweep_runs_over_shards() {
     let place = Place::new();
     place.certificates();
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
@@ -217,7 +217,7 @@ size = ["1KiB", "1MiB"]
     );
     fs::write(place.path("sweep.toml"), plan).unwrap();
     let words = ["sweep", "sweep.toml", "--out", "sweep"];
-    let ended = three(&place, &Meeting::folder(&place), &words);
+    let ended = three(&place, &Rendezvous::folder(&place), &words);
     assert!(ended.iter().all(|(code, ..)| *code == 0), "{ended:?}");
     slices_are_of_three(&place, "sweep", None);
     assert!(place.read("sweep/metrics.csv").contains("tls_client_"));
@@ -226,7 +226,7 @@ size = ["1KiB", "1MiB"]
 #[test]
 fn sharded_ladder_rejects_local_options() {
     let place = Place::new();
-    let meeting = Meeting::folder(&place);
+    let meeting = Rendezvous::folder(&place);
     for (more, flags, seen) in [
         (
             "serve = [\"score\"]",
@@ -251,7 +251,7 @@ fn sharded_ladder_rejects_local_options() {
     ] {
         rungs(&place, "grpc://127.0.0.1:1", more);
         let words = [&["ladder", "rungs.toml"][..], flags].concat();
-        let (code, _, printed) = over(meeting.shard_of(&place, &words, 2, 1).spawn().unwrap());
+        let (code, _, printed) = finish(meeting.shard_of(&place, &words, 2, 1).spawn().unwrap());
         assert_eq!(code, 2, "{printed}");
         assert!(printed.contains(seen), "{printed}");
     }

@@ -1,8 +1,8 @@
-//! What a sidecar costs: memory under many large messages, and polling.
+//! Costs of a sidecar: memory with many large messages, and CPU while polling.
 
 use super::*;
 
-/// A line of a process's status, in bytes.
+/// Returns a value of a process's status in bytes.
 fn memory(relay: &Server, line: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", relay.child.id()));
     let status = status.expect("a process of ours");
@@ -57,7 +57,7 @@ fn large_messages_keep_sidecar_memory_bounded() {
     assert_eq!(relay.stop().0, 0);
 }
 
-/// Ticks of CPU that a sidecar has used, user and system.
+/// Returns the CPU ticks that a sidecar has used, user and system.
 fn ticks(relay: &Server) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", relay.child.id()));
     let stat = stat.expect("a process of ours");

@@ -1,5 +1,5 @@
-//! gRPC through one sidecar and two, in plaintext and with mutual TLS between them: our own
-//! commands, and clients and servers that others wrote.
+//! gRPC through one sidecar and two, in plaintext and with mutual TLS between them: our commands,
+//! and third-party clients and servers.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use support::peers::{peer, python, succeeds, tool};
 use support::{LONGEST, ORDER, Place, SCORE, Server, text};
 
-/// Sidecars on the way to a service; the outermost first.
+/// Sidecars in front of a service, the outermost first.
 struct Way(Vec<Server>);
 
 impl Way {
@@ -54,7 +54,7 @@ impl Way {
     }
 }
 
-/// A sidecar's key for a side that is secured.
+/// Returns a sidecar's key for a TLS side.
 fn tls_files(key: &str, who: &str) -> String {
     let name = match key {
         "upstream_tls" => ", server_name = \"localhost\"",
@@ -68,7 +68,7 @@ fn tls_files(key: &str, who: &str) -> String {
 
 const WAYS: [&str; 3] = ["one", "two", "mutual"];
 
-/// Many connections in, every call well.
+/// Runs a load over many client connections, in which every call must succeed.
 #[track_caller]
 fn carries(place: &Place, url: &str, call: &[&str]) {
     for load in [
@@ -84,7 +84,7 @@ fn carries(place: &Place, url: &str, call: &[&str]) {
     }
 }
 
-/// A call of each kind with its headers and trailers, and streams as a load.
+/// Makes a call of each kind with headers and trailers, and a load of streams.
 #[track_caller]
 fn streams(place: &Place, url: &str) {
     let printed = place.expect(0, &["check", "echo", url]);
@@ -100,7 +100,7 @@ fn streams(place: &Place, url: &str) {
 }
 
 #[test]
-fn our_own_client_and_servers() {
+fn sidecars_relay_our_client_and_servers() {
     let place = Place::new();
     place.certificates();
     let (echo, orders) = (place.serve(&["echo"]), place.serve(&["orders"]));
@@ -112,13 +112,13 @@ fn our_own_client_and_servers() {
         carries(&place, &to_orders.url(), &ORDER);
         to_orders.stop();
     }
-    // Six connections, and as many more as there were cold calls; one upstream a sidecar.
+    // Six connections, and as many more as there were cold calls; one upstream per sidecar.
     let (code, said) = orders.stop();
     assert_eq!(code, 0);
     assert!(said.contains("processed 4860"), "{said}");
 }
 
-/// Small records after a pause are what a sidecar has; AVX-512 is slow at them.
+/// Sidecars send small records after pauses, for which AVX-512 is slow.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn sidecar_avoids_avx512_by_default() {
@@ -148,10 +148,10 @@ fn sidecar_avoids_avx512_by_default() {
     assert_eq!(printed.stop().0, 0);
 }
 
-/// Certificates of both sidecars expire: what is open lives on, what is new is refused and
-/// reported, and files in their place heal it.
+/// The certificates of both sidecars expire: open connections continue, new ones are refused and
+/// reported, and new files repair it.
 #[test]
-fn certificates_that_expire_in_use() {
+fn certificate_expiry_in_use_is_reported() {
     let place = Place::new();
     place.certificates_for(Duration::from_secs(6));
     let service = place.serve(&["score"]);
@@ -174,7 +174,7 @@ fn certificates_that_expire_in_use() {
         let flags = ["grpc", &url, "-q", "--json", "--out", out];
         place.command(&[&flags, &SCORE[..], load].concat())
     };
-    // New connections, again and again, until all or none come through.
+    // Opens new connections until all or none succeed.
     let until = |errors: u64| {
         for _ in 0..60 {
             let _ = fs::remove_dir_all(place.path("cold"));
@@ -192,7 +192,7 @@ fn certificates_that_expire_in_use() {
     let mut kept = kept.stdout(Stdio::null()).spawn().expect("plimsoll runs");
     until(0);
     until(10);
-    // Each looks at its own file every two seconds.
+    // Each sidecar checks its own files every two seconds.
     let own = |name: &str, file: &str| {
         let words = format!("route {name}: the certificate certs/{file}.crt expired at 20");
         place.read(&format!("{name}.log")).matches(&words).count()
@@ -200,7 +200,7 @@ fn certificates_that_expire_in_use() {
     while own("outer", "client") + own("inner", "server") < 2 {
         until(10);
     }
-    // Not each call tries one: an upstream that has refused is left alone for a while.
+    // Not each call is an attempt, because an upstream that has refused is ejected for a while.
     for admin in [inner_admin, outer_admin] {
         assert!(metric(&admin, "handshakes_failed_total") >= 1);
     }
@@ -217,7 +217,7 @@ fn certificates_that_expire_in_use() {
         assert_eq!(sidecar.stop().0, 0);
         let log = place.read(&format!("{name}.log"));
         assert_eq!(own(name, file), 1, "{log}");
-        // Which of the two refuses first is chance, with a session that is resumed.
+        // With a resumed session it is random which side refuses first.
         let printed = format!("route {name}: no TLS with the {other} 127.0.0.1:");
         assert!(log.contains(&printed), "{log}");
         assert!(log.lines().count() < 20, "{log}");
@@ -233,7 +233,7 @@ fn metrics(admin: &str) -> String {
     said.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
-/// What a sidecar's admin page says of its only route.
+/// Returns a value of a sidecar's admin page for its only route.
 fn metric(admin: &str, name: &str) -> u64 {
     let said = metrics(admin);
     let line = said
@@ -243,7 +243,8 @@ fn metric(admin: &str, name: &str) -> u64 {
     value.unwrap_or_else(|| panic!("no {name} in {said}"))
 }
 
-/// A sidecar to a TLS upstream; what it says goes to `relay.log`, its admin page comes second.
+/// Starts a sidecar to a TLS upstream; its messages go to `relay.log`, its admin page is the second
+/// address.
 fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"r\"\nprotocol = \"grpc\"\n\
@@ -257,7 +258,7 @@ fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
     (relay, admin)
 }
 
-/// What a peer prints.
+/// Returns the output of a peer.
 #[track_caller]
 fn text_of(command: &mut Command) -> String {
     text(&succeeds(command).stdout)
@@ -266,7 +267,7 @@ fn text_of(command: &mut Command) -> String {
 #[test]
 fn upstream_certificate_is_verified_as_configured() {
     let place = Place::new();
-    // Its issuer is in no file here, and its name is another.
+    // Its issuer is in no file here, and it has another name.
     let mut make = tool("openssl");
     make.current_dir(place.path(""));
     succeeds(make.args([
@@ -291,7 +292,7 @@ fn upstream_certificate_is_verified_as_configured() {
     let shown = succeeds(show.args(["x509", "-in", "s.crt", "-noout", "-fingerprint", "-sha256"]));
     let shown = text(&shown.stdout);
     let pin = shown.split('=').nth(1).expect("a fingerprint").trim();
-    // A server that others wrote.
+    // A third-party server.
     let mut theirs = python(&place, "grpcio_server.py");
     let theirs = Server::start(theirs.args(["--tls-cert", "s.crt", "--tls-key", "s.key"]));
     let zeros = "0".repeat(64);
@@ -335,7 +336,7 @@ fn upstream_certificate_is_verified_as_configured() {
 }
 
 #[test]
-fn grpcio_and_grpc_go() {
+fn sidecars_relay_grpcio_and_grpc_go() {
     let place = Place::new();
     place.certificates();
     let grpcio = Server::start(&mut python(&place, "grpcio_server.py"));
@@ -351,7 +352,7 @@ fn grpcio_and_grpc_go() {
         carries(&place, &to_go.url(), &SCORE);
         to_go.stop();
     }
-    // A service that is gone, in gRPC's words.
+    // A service that is gone gives gRPC's status for that.
     let way = Way::new(&place, "mutual", &go);
     drop(go);
     let address = way.0[0].address();

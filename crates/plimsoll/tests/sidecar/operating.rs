@@ -1,10 +1,10 @@
-//! What whoever runs a sidecar sees and does: metrics, logs, a new configuration.
+//! Operating a sidecar: metrics, logs, and a new configuration.
 
 use super::*;
 
-/// By the parser of Prometheus's own client library.
+/// Uses the parser of Prometheus's own client library.
 #[test]
-fn others_can_read_the_metrics() {
+fn prometheus_parser_reads_metrics() {
     let place = Place::new();
     let service = place.serve(&["score"]);
     let text = format!(
@@ -36,7 +36,7 @@ fn others_can_read_the_metrics() {
     assert_eq!(relay.stop().0, 0);
 }
 
-/// What the log has by and by.
+/// Waits until the log contains `words` `times` times.
 #[track_caller]
 fn logged(place: &Place, words: &str, times: usize) {
     let printed = || place.read("relay.log").matches(words).count();
@@ -93,14 +93,14 @@ fn outages_and_malformed_peers_are_logged() {
     logged(&place, &down, 1);
     let again = place.command(&["serve", "bolt", "--listen", &at]).spawn();
     let mut again = again.expect("plimsoll runs");
-    // It may be left out for a second.
+    // The upstream may be ejected for a second.
     assert!((0..60).any(|_| !fails()), "{}", place.read("relay.log"));
     assert!((0..3).all(|_| !fails()));
     logged(&place, &format!("route r: upstream {at} is back"), 1);
     logged(&place, &down, 1);
     again.kill().expect("ours");
     again.wait().expect("ours");
-    // Others' bytes, without --verbose.
+    // Bytes of peers are not logged without --verbose.
     let mut bad = TcpStream::connect(&address).expect("a sidecar");
     bad.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
     let mut said = Vec::new();
@@ -135,7 +135,7 @@ fn sighup_reloads_sidecar_config() {
     fs::write(place.path("relay.toml"), route("a") + &route("b")).expect("writable");
     hangup(&relay);
     logged(&place, "relay.toml: read again", 1);
-    // Those that it has now: the first where it was.
+    // The current routes: the first keeps its address.
     let first = relay.address();
     assert_eq!(relay.next_address(), first);
     let url = format!("sofa://{}", relay.next_address());

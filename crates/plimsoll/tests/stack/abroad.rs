@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A script of `tests/peers`.
+/// Returns a script of `tests/peers`.
 fn python(script: &str) -> std::process::Command {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = root.join(".peers/venv/bin/python");
@@ -34,7 +34,7 @@ fn late_clients_get_every_token() {
         support::text(&output.stderr)
     );
     let tally: Value = serde_json::from_str(&said).expect("json");
-    // Each text is whole and in order, and it is the only one.
+    // Each text is complete, in order, and the only one.
     let text = plimsoll_relays::llm::RESPONSE_TEXT;
     assert_eq!(tally["texts"], serde_json::json!({ text: 600 }), "{tally}");
     assert_eq!(
@@ -69,7 +69,7 @@ impl Killed {
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! The flags of session load tests bring a stack up.
+//! Starts a stack with the flags of existing session load tests.
 
 use super::*;
 

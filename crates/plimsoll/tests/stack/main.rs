@@ -1,4 +1,4 @@
-//! The whole stack with a real redis-server and haproxy: up, loaded, hurt, down.
+//! The whole stack with a real redis-server and haproxy: started, loaded, damaged, stopped.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -21,18 +21,18 @@ use plimsoll_stack::sessions::{Balancer, is_healthy};
 use serde_json::Value;
 use support::{Place, wait};
 
-/// Redis has the first port, these the next ones, and gateways those behind them.
+/// Redis has the first port, these the next ones, and gateways the following ones.
 const BACKENDS: u16 = 2;
 
-/// The first of fifteen ports, below those that the system hands out by itself. Each test has a
-/// `slot` of its own, for stacks that run at once; the process id separates several test runs.
+/// Returns the first of fifteen ports below the ephemeral range. Each test has its own `slot` for
+/// concurrent stacks; the process id separates test runs.
 fn first_port(slot: u32) -> u16 {
     const SLOTS: u32 = 10;
     assert!(slot < SLOTS, "{slot}");
     (10_000 + (std::process::id() % 150 * SLOTS + slot) * 15) as u16
 }
 
-/// A stack in the test's folder, taken down when dropped.
+/// A stack in the test's folder, stopped when dropped.
 struct Stack<'a> {
     place: &'a Place,
     first_port: u16,
@@ -43,7 +43,7 @@ impl<'a> Stack<'a> {
         Stack::up_with(place, slot, token_delay, &[])
     }
 
-    /// With variables for its processes.
+    /// Starts the stack with variables for its processes.
     fn up_with(
         place: &'a Place,
         slot: u32,
@@ -108,7 +108,7 @@ impl<'a> Stack<'a> {
         self.place.expect_json(code, &arguments)
     }
 
-    /// Tokens that a gateway has sent to clients.
+    /// Returns the tokens that a gateway has sent to clients.
     fn tokens_of(&self, gateway: u16) -> u64 {
         let mut stream = TcpStream::connect(self.at(BACKENDS + gateway)).expect("it listens");
         let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -124,7 +124,7 @@ impl<'a> Stack<'a> {
             .unwrap_or_else(|| panic!("no count in {page}"))
     }
 
-    /// Waits until these gateways together have sent so many tokens.
+    /// Waits until these gateways together have sent this many tokens.
     #[track_caller]
     fn until_tokens(&self, gateways: &[u16], tokens: u64) {
         let began = Instant::now();
@@ -161,13 +161,13 @@ impl<'a> Stack<'a> {
 
 impl Drop for Stack<'_> {
     fn drop(&mut self) {
-        // A test that has taken it down itself leaves nothing to do.
+        // Has no effect if the test has stopped it already.
         self.place
             .run(&["stack", "down", "sessions", "--dir", "stack"]);
     }
 }
 
-/// Sends a request and reads until `enough` is in the answer, or its end.
+/// Sends a request and reads until `enough` is in the answer, or to the end.
 fn ask(to: &str, request: &str, enough: &str) -> String {
     let mut stream = TcpStream::connect(to).expect("it listens");
     stream
@@ -219,7 +219,7 @@ fn stack_carries_load_until_stopped() {
     assert_eq!(before.iter().sum::<u64>(), 30);
     assert!(before.iter().all(|n| *n > 0), "all carry some: {before:?}");
 
-    // The same session, the same gateway, whichever backend made it.
+    // The same session uses the same gateway, whichever backend created it.
     let made = ask(
         &stack.at(10),
         "POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
@@ -251,7 +251,7 @@ fn stack_carries_load_until_stopped() {
     grown.sort_unstable();
     assert_eq!(grown, [0, 0, 6]);
 
-    // A second stack in the same folder is refused; the first is not harmed.
+    // A second stack in the same folder is rejected; the first is not affected.
     let again = place.run(&["stack", "up", "sessions", "--dir", "stack"]);
     assert_eq!(again.status.code(), Some(1));
     assert!(support::stderr_of(&again).contains("a stack that is up"));
@@ -261,7 +261,7 @@ fn stack_carries_load_until_stopped() {
             .contains("gateway-3: ")
     );
 
-    // Down works after a crash, too, and leaves nothing behind.
+    // `down` works after a crash, too, and leaves nothing behind.
     stack.kill("haproxy");
     let status = stack.status(1);
     assert_eq!(status[6]["state"], "gone", "{status}");
@@ -292,7 +292,7 @@ fn gateway_kill_loses_no_tokens() {
             "200ms",
         ],
     );
-    // In the midst of its sessions' queries.
+    // The sessions' queries are in progress.
     stack.until_tokens(&[2], 20);
     stack.kill("gateway-2");
     assert_eq!(wait(&mut load), 0);
@@ -316,7 +316,7 @@ fn backend_kill_fails_only_its_queries() {
         "run",
         &["--clients", "30", "--queries", "2", "--deadline", "4s"],
     );
-    // Every session has a query under way, and half of those are this one's.
+    // Every session has a query in progress, half of them at the backend that is killed.
     stack.until_tokens(&[1, 2, 3], 60);
     stack.kill("backend-1");
     assert_eq!(wait(&mut load), 0);
@@ -324,7 +324,7 @@ fn backend_kill_fails_only_its_queries() {
     let total = &run["total"];
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     assert_eq!(total["due"], 60);
-    // What the dead one had not sent never came: reported as such, not called a success.
+    // The frames that the dead backend had not sent are lost: the queries are reported as failed.
     assert!(total["errors"].as_u64() > Some(0), "{run}");
     assert!(total["ok"].as_u64() >= Some(20), "{run}");
     let counts = &total["measures"]["counts"];
@@ -352,7 +352,7 @@ fn haproxy_reload_loses_no_tokens() {
     for none in ["tokens_missing", "tokens_duplicated", "tokens_out_of_order"] {
         assert_eq!(counts[none], 0, "{counts}");
     }
-    // The new balancer takes new sessions.
+    // The new balancer accepts new sessions.
     assert_eq!(wait(&mut stack.load("again", &["--clients", "5"])), 0);
     assert_eq!(place.run_json("again")["total"]["ok"], 5);
 }
@@ -374,7 +374,7 @@ fn embedded_stack_needs_no_external_programs() {
         "--token-delay",
         "2ms",
     ];
-    // No program is looked for that this does not need.
+    // Only the required programs are looked up.
     let mut command = place.command(&[&["stack", "up"], &flags[..]].concat());
     let output = support::output(command.env("PATH", ""), Duration::from_secs(30));
     assert!(output.status.success(), "{}", support::stderr_of(&output));
@@ -410,7 +410,7 @@ fn embedded_stack_needs_no_external_programs() {
     place.expect(0, &run.concat());
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 40, "{run}");
-    // The server that is watched is what was started, and not the load itself.
+    // The watched process is the started server, not the load itself.
     assert!(run.to_string().contains("\"server_pids\":["), "{run}");
     assert_eq!(
         run["total"]["measures"]["counts"]["tokens_received"],
@@ -419,7 +419,7 @@ fn embedded_stack_needs_no_external_programs() {
     assert!(TcpStream::connect(format!("127.0.0.1:{port}")).is_err());
 }
 
-/// In containers and on Kubernetes.
+/// Deployments in containers and on Kubernetes.
 #[test]
 fn containers_use_same_haproxy_config() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
@@ -435,7 +435,7 @@ fn containers_use_same_haproxy_config() {
     let compose = balancer(&|i| format!("backend-{}:8000", i + 1), &|i| {
         format!("gateway-{}:4040", i + 1)
     });
-    // A pod's name in its service, and the service's in its namespace.
+    // A pod's name in its service, and the service's name in its namespace.
     let domain = "plimsoll-sessions.svc.cluster.local";
     let kubernetes = balancer(&|i| format!("backend-{i}.backends.{domain}:8000"), &|i| {
         format!("gateway-{i}.gateways.{domain}:4040")

@@ -1,8 +1,8 @@
-//! Rolling restarts, and a bus that is gone.
+//! Rolling restarts, and an unreachable bus.
 
 use super::*;
 
-/// What waits for this goes on when a test fails, too.
+/// Tells waiting threads to stop, also when a test fails.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -11,12 +11,12 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Processes in the place of a stack's own, killed when dropped.
+/// Processes that replace a stack's own, killed when dropped.
 #[derive(Default)]
 struct Replacing(HashMap<&'static str, Child>);
 
 impl Replacing {
-    /// Asks processes to end, and starts each anew when it has.
+    /// Asks processes to stop, and restarts each once it has.
     fn restart(&mut self, stack: &Stack<'_>, names: &[&'static str]) {
         let parts = |pid: i32, file: &str| -> Vec<String> {
             let text = fs::read_to_string(format!("/proc/{pid}/{file}")).expect("a process");
@@ -82,7 +82,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// A bus that is away is something to log at every request, and is logged a few times.
+/// An unreachable bus would be logged at every request; only a few lines are written.
 #[test]
 fn backend_limits_logging_without_redis() {
     const REQUESTS: usize = 2000;
@@ -114,7 +114,7 @@ fn backend_limits_logging_without_redis() {
     let log = log();
     let said = log.lines().filter(|line| line.contains("is not reachable"));
     assert!(said.count() as u64 <= 10 * whiles, "{log}");
-    // What it prints, as other servers do, is its address and what it counted.
+    // It prints its address and its counts, as other servers do.
     let printed = |line: &&str| !line.contains("listening on") && !line.starts_with("sessions ");
     for line in log.lines().filter(printed) {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
@@ -128,11 +128,12 @@ fn backend_limits_logging_without_redis() {
 #[test]
 fn rolling_restarts_lose_no_tokens() {
     let place = Place::new();
-    // Each stays for longer than a restart takes; by hand (PROGRAM_UNDER_TEST), as many as a stack is to carry.
+    // Each runs for longer than a restart takes; by hand (PROGRAM_UNDER_TEST), with as many
+    // sessions as a stack must carry.
     let clients: u64 =
         std::env::var("ROLLING_CLIENTS").map_or(40, |n| n.parse().expect("a number"));
     let (words, queries) = (clients.to_string(), clients * 120);
-    // The balancer asks twice a second, and believes the third answer.
+    // The balancer probes twice a second and acts on the third failure.
     let variables = [
         ("PLIMSOLL_LAME_DUCK", "3s"),
         ("PLIMSOLL_DRAIN", "2s"),

@@ -1,4 +1,4 @@
-//! HAProxy on a free port, as a peer for tests.
+//! HAProxy on a free port, as a peer of tests.
 
 use std::fs;
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use super::{LONGEST, Place};
 
-/// HAProxy, wherever it is installed.
+/// Returns the command of HAProxy, wherever it is installed.
 pub(crate) fn command() -> Command {
     let program = [
         "/usr/sbin/haproxy",
@@ -23,7 +23,8 @@ pub(crate) fn command() -> Command {
 pub(crate) struct Haproxy(Child);
 
 impl Haproxy {
-    /// Runs with what follows the defaults of `mode` (`http`, `tcp`), until it listens on `port`.
+    /// Starts it with `config` after the defaults of `mode` (`http`, `tcp`); waits until it listens
+    /// on `port`.
     pub(crate) fn start(place: &Place, mode: &str, config: &str, port: u16) -> Haproxy {
         let config = format!(
             "defaults\n mode {mode}\n timeout connect 5s\n timeout client 30s\n timeout server 30s\n{config}"

@@ -1,8 +1,8 @@
-//! What the tests of whole commands share: a folder to run `plimsoll` in, servers that are
-//! children, bounded waiting.
+//! Helpers of tests that run whole commands: a folder for `plimsoll`, servers as child processes,
+//! bounded waiting.
 //!
-//! Invariant: nothing outlives a test, and nothing waits for ever: a child that does not
-//! end in time is killed, and the test fails.
+//! Invariant: nothing outlives a test and nothing waits forever: a child that does not exit in time
+//! is killed, and the test fails.
 
 #![allow(
     dead_code,
@@ -41,11 +41,10 @@ pub(crate) const SCORE: [&str; 4] = [
 /// Flags for a call of the order service.
 pub(crate) const ORDER: [&str; 4] = ["-m", "orders.OrderService/Submit", "-d", r#"{"price": 5}"#];
 
-/// Every command, server and peer of these tests ends by itself, or answers, long before; on a busy
-/// machine too.
+/// Upper bound for every command, server and peer of these tests, also on a busy machine.
 pub(crate) const LONGEST: Duration = Duration::from_secs(300);
 
-/// The one run of what `--json` prints.
+/// Returns the only run in the output of `--json`.
 #[track_caller]
 pub(crate) fn only_run(document: &Value) -> Value {
     assert_eq!(document["version"], 1, "{document}");
@@ -55,7 +54,7 @@ pub(crate) fn only_run(document: &Value) -> Value {
     }
 }
 
-/// A folder to work in. The variables of whoever runs the tests are not seen there.
+/// A working folder. Commands do not inherit environment variables of the test runner.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -68,7 +67,7 @@ impl Place {
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        // Another build of the program may be put to the same tests.
+        // Tests may be pointed at another build of the program.
         let program = std::env::var_os("PROGRAM_UNDER_TEST");
         let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_plimsoll").into());
         let mut command = Command::new(program);
@@ -83,7 +82,7 @@ impl Place {
         output(&mut self.command(arguments), LONGEST)
     }
 
-    /// Runs a command that must end with `code`; its result from stdout.
+    /// Runs a command that must end with `code`; returns its JSON output.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> String {
         let output = self.run(arguments);
@@ -102,7 +101,7 @@ impl Place {
         serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
     }
 
-    /// The one run that a command has measured, or shows.
+    /// Returns the only run that a command has measured or shows.
     #[track_caller]
     pub(crate) fn expect_run(&self, code: i32, arguments: &[&str]) -> Value {
         only_run(&self.expect_json(code, arguments))
@@ -126,8 +125,8 @@ impl Place {
         Server::start(&mut command)
     }
 
-    /// Certificates in `certs/` that are valid for as long from now on, to the second, in the
-    /// place of those that are there.
+    /// Creates certificates in `certs/` that are valid for this long from now, to the second, and
+    /// replace existing ones.
     pub(crate) fn certificates_for(&self, time: Duration) {
         let now = Timestamp::now();
         let options = Options {
@@ -141,13 +140,13 @@ impl Place {
         make_certificates(&self.path("certs"), &options).expect("certificates");
     }
 
-    /// Makes `certs/` with a certificate authority, a server and a client of its own.
+    /// Creates `certs/` with a CA, a server certificate and a client certificate.
     pub(crate) fn certificates(&self) {
         self.expect(0, &["certs", "certs"]);
     }
 }
 
-/// `serve` with a certificate of [`Place::certificates`].
+/// Flags of `serve` with a certificate of [`Place::certificates`].
 pub(crate) const SERVER_TLS: [&str; 4] = [
     "--tls-cert",
     "certs/server.crt",
@@ -155,7 +154,7 @@ pub(crate) const SERVER_TLS: [&str; 4] = [
     "certs/server.key",
 ];
 
-/// …and a demand for the client's.
+/// Flags of `serve` that also require a client certificate.
 pub(crate) const SERVER_MTLS: [&str; 6] = [
     "--tls-cert",
     "certs/server.crt",
@@ -165,10 +164,10 @@ pub(crate) const SERVER_MTLS: [&str; 6] = [
     "certs/ca.crt",
 ];
 
-/// A client that trusts the server of [`Place::certificates`].
+/// Flags of a client that trusts the server of [`Place::certificates`].
 pub(crate) const CLIENT_TLS: [&str; 2] = ["--ca", "certs/ca.crt"];
 
-/// …and shows its own certificate.
+/// Flags of a client that also presents a certificate.
 pub(crate) const CLIENT_MTLS: [&str; 6] = [
     "--ca",
     "certs/ca.crt",
@@ -186,14 +185,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server that prints on stdout, in one of its first lines, where on 127.0.0.1
-    /// it listens.
+    /// Starts a server that prints its address on 127.0.0.1 in one of its first lines of stdout.
     #[track_caller]
     pub(crate) fn start(command: &mut Command) -> Server {
         Server::start_at("127.0.0.1:", command)
     }
 
-    /// The same of one that listens elsewhere; `host`: as it writes it before the port.
+    /// Starts a server that listens elsewhere; `host` is printed before the port.
     #[track_caller]
     pub(crate) fn start_at(host: &str, command: &mut Command) -> Server {
         let mut child = command
@@ -220,7 +218,7 @@ impl Server {
         }
     }
 
-    /// Where else it listens: printed in its next line.
+    /// Returns a further address of the server, printed in its next line.
     pub(crate) fn next_address(&mut self) -> String {
         let mut line = String::new();
         self.out.read_line(&mut line).expect("text");
@@ -244,7 +242,7 @@ impl Server {
         format!("grpcs://localhost:{}", self.port)
     }
 
-    /// Asks the server to stop; its exit code, and the rest of what it printed.
+    /// Stops the server; returns its exit code and the rest of its output.
     pub(crate) fn stop(mut self) -> (i32, String) {
         signal(&self.child, rustix::process::Signal::TERM);
         let code = wait(&mut self.child);
@@ -265,12 +263,12 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Prints for the person who runs the tests, also where a test passes and its output is kept back.
-pub(crate) fn aloud(what: std::fmt::Arguments<'_>) {
+/// Prints for the person who runs the tests, also if the test passes and its output is captured.
+pub(crate) fn print_uncaptured(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(std::io::stderr(), "{what}");
 }
 
-/// What a command printed on stderr, without the frame and the line breaks.
+/// Returns a command's stderr without frame and line breaks.
 pub(crate) fn stderr_of(output: &Output) -> String {
     text(&output.stderr)
         .replace('│', " ")
@@ -284,7 +282,7 @@ pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid, signal).expect("the child is there");
 }
 
-/// The exit code of a child that ends soon.
+/// Returns the exit code of a child that ends soon.
 pub(crate) fn wait(child: &mut Child) -> i32 {
     ended(child, LONGEST, |_| ())
         .expect("plimsoll did not end")
@@ -292,19 +290,19 @@ pub(crate) fn wait(child: &mut Child) -> i32 {
         .unwrap_or(-1)
 }
 
-/// Runs a command to its end, which has to come within `longest`.
+/// Runs a command, which must exit within `longest`.
 #[track_caller]
 pub(crate) fn output(command: &mut Command, longest: Duration) -> Output {
-    output_of_reader(command.stdin(Stdio::null()), longest)
+    output_with_stdin(command.stdin(Stdio::null()), longest)
 }
 
-/// The same of one that has a standard input.
+/// Runs a command that has a standard input.
 #[track_caller]
-pub(crate) fn output_of_reader(command: &mut Command, longest: Duration) -> Output {
+pub(crate) fn output_with_stdin(command: &mut Command, longest: Duration) -> Output {
     output_watched(command, longest, |_| ())
 }
 
-/// The same; `watch` sees the child again and again while it runs.
+/// Runs a command; `watch` is called with the child repeatedly while it runs.
 #[track_caller]
 pub(crate) fn output_watched(
     command: &mut Command,
@@ -316,7 +314,7 @@ pub(crate) fn output_watched(
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    // Read beside each other: a full pipe would stop the child.
+    // Both are read concurrently, because a full pipe would block the child.
     let out = drain(child.stdout.take());
     let err = drain(child.stderr.take());
     let status = ended(&mut child, longest, watch);
@@ -358,8 +356,8 @@ fn ended(
     }
 }
 
-/// Ends a child that takes too long: asked first, since what it started (and what holds its pipes)
-/// would outlive a kill.
+/// Ends a child that takes too long. It is asked first, because its own children, which hold its
+/// pipes, would outlive a kill.
 fn stop(child: &mut Child) {
     signal(child, rustix::process::Signal::TERM);
     let end = Instant::now() + Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! nginx on a free port, as a peer for tests.
+//! nginx on a free port, as a peer of tests.
 
 use std::fs;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::ports::free_port;
 use super::{LONGEST, Place};
 
-/// nginx, wherever it is installed.
+/// Returns the command of nginx, wherever it is installed.
 pub(crate) fn command() -> Command {
     let program = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx"]
         .into_iter()
@@ -17,14 +17,14 @@ pub(crate) fn command() -> Command {
     Command::new(program)
 }
 
-/// nginx in one process, in the foreground.
+/// nginx as one process in the foreground.
 pub(crate) struct Nginx {
     child: Child,
     pub(crate) port: u16,
 }
 
 impl Nginx {
-    /// Serves `site/` with the certificates of the place; `more`: settings of the server.
+    /// Serves `site/` with the certificates of the place; `more` are settings of the server.
     pub(crate) fn start(place: &Place, more: &str) -> Nginx {
         let (port, dir) = (free_port(), place.path(""));
         let config = format!(
@@ -41,9 +41,9 @@ impl Nginx {
         Nginx::configured(place, &config, port)
     }
 
-    /// Carries TCP connections to `server`, each after a PROXY header (version 1).
+    /// Forwards TCP connections to `server` with a PROXY header (version 1).
     pub(crate) fn carrying(place: &Place, server: &str) -> Nginx {
-        // Debian has the module beside nginx, others have it built in.
+        // Debian installs the module separately, others have it built in.
         let modules = ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"];
         let modules = modules.map(|folder| format!("{folder}/ngx_stream_module.so"));
         let module = modules
@@ -58,7 +58,7 @@ impl Nginx {
         Nginx::configured(place, &config, port)
     }
 
-    /// Until it listens on `port`.
+    /// Waits until it listens on `port`.
     fn configured(place: &Place, config: &str, port: u16) -> Nginx {
         let config = format!(
             "daemon off; master_process off; pid nginx.pid; error_log stderr crit;\n\

@@ -1,17 +1,18 @@
-//! OpenSSL's command, as a peer for tests.
+//! OpenSSL's command, as a peer of tests.
 
 use std::process::{Command, Stdio};
 
 use super::{Place, Server};
 
-/// `openssl` in the folder of `place`.
+/// Returns `openssl`, run in the folder of `place`.
 pub(crate) fn openssl(place: &Place, arguments: &[&str]) -> Command {
     let mut command = Command::new("openssl");
     command.args(arguments).current_dir(place.path(""));
     command
 }
 
-/// `openssl s_client`, connecting to `server` by the name of the place's certificate and trusting its CA.
+/// Returns `openssl s_client`, which connects to `server` by the name in the place's certificate
+/// and trusts its CA.
 pub(crate) fn s_client(place: &Place, server: &Server, flags: &[&str]) -> Command {
     let address = server.address();
     let fixed = [
@@ -26,7 +27,7 @@ pub(crate) fn s_client(place: &Place, server: &Server, flags: &[&str]) -> Comman
     openssl(place, &[&fixed, flags].concat())
 }
 
-/// `openssl s_server` on a free port, with the certificate of the place.
+/// Starts `openssl s_server` on a free port with the certificate of the place.
 pub(crate) fn s_server(place: &Place, flags: &[&str]) -> Server {
     let fixed = [
         "s_server",

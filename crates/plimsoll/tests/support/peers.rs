@@ -1,5 +1,5 @@
-//! What others wrote, for tests to talk to: `make setup` installs it. Where one is missing
-//! a test fails and says so: a test that was skipped proves nothing.
+//! Third-party programs that tests run against, installed by `make setup`. If one is missing a test
+//! fails and says so: a skipped test proves nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file that `make setup` makes.
+/// Returns a file that `make setup` creates.
 #[track_caller]
 pub(crate) fn peer(path: &str) -> PathBuf {
     let path = root().join(".peers").join(path);
@@ -22,7 +22,7 @@ pub(crate) fn peer(path: &str) -> PathBuf {
     path
 }
 
-/// A program that `make setup` installs.
+/// Returns a program that `make setup` installs.
 #[track_caller]
 pub(crate) fn tool(name: &str) -> Command {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -33,7 +33,7 @@ pub(crate) fn tool(name: &str) -> Command {
     Command::new(name)
 }
 
-/// Go's own TLS server, with the certificate of the place.
+/// Starts Go's own TLS server with the certificate of the place.
 pub(crate) fn go_tls(place: &Place, flags: &[&str]) -> Server {
     let mut command = Command::new(peer("bin/go-tls"));
     command
@@ -43,7 +43,7 @@ pub(crate) fn go_tls(place: &Place, flags: &[&str]) -> Server {
     Server::start(&mut command)
 }
 
-/// A script of `tests/peers`, in the environment that has grpcio.
+/// Returns a script of `tests/peers` in the environment that has grpcio.
 #[track_caller]
 pub(crate) fn python(place: &Place, script: &str) -> Command {
     peer("generated");

@@ -38,7 +38,7 @@ impl Seat {
         Seat::take_with(dir, arguments, "")
     }
 
-    /// With a fault put in.
+    /// Starts it with an injected fault.
     pub(crate) fn take_with(dir: &Path, arguments: &[&str], fault: &str) -> Seat {
         let pair = native_pty_system()
             .openpty(size(30, 100))
@@ -82,7 +82,7 @@ impl Seat {
             .alternate_screen()
     }
 
-    /// Waits until the screen is as wanted.
+    /// Waits until the screen satisfies a condition.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + LONGEST;
@@ -107,7 +107,7 @@ impl Seat {
         self.master.resize(size(rows, cols)).expect("resized");
     }
 
-    /// The exit code, and what is on the screen at the end: the terminal must be given back.
+    /// Returns the exit code and the final screen; the terminal must be restored.
     #[track_caller]
     pub(crate) fn end(mut self) -> (u32, String) {
         let end = Instant::now() + LONGEST;
@@ -123,7 +123,7 @@ impl Seat {
         };
         let modes = self.master.get_termios().expect("a terminal");
         let (local, input) = (modes.local_flags.bits(), modes.input_flags.bits());
-        // ECHO | ICANON | ISIG and ICRNL (termios.h of Linux): lines are typed and seen again.
+        // ECHO | ICANON | ISIG and ICRNL (termios.h of Linux): line input with echo is on again.
         assert_eq!(local & 0o13, 0o13, "the terminal's modes are not restored");
         assert_ne!(input & 0o400, 0, "the terminal's modes are not restored");
         self.reader.join().expect("all is read");

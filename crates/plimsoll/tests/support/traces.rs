@@ -1,4 +1,4 @@
-//! What servers made of the trace ids of requests, and what a report says of them.
+//! Checks of trace ids: what servers received, and what a report lists.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::Place;
 use super::peers::python;
 
-/// The ids of the traces in these values of `traceparent`, as OpenTelemetry reads them: all different, and so are the
-/// spans.
+/// Returns the trace ids of these `traceparent` values, parsed by OpenTelemetry; traces and spans
+/// must be distinct.
 #[track_caller]
 pub(crate) fn traces<'a>(
     place: &Place,
@@ -35,7 +35,7 @@ pub(crate) fn traces<'a>(
     traces
 }
 
-/// The trace ids of a report's slowest calls, which are listed by their response times.
+/// Returns the trace ids of a report's slowest calls, which are listed by response time.
 #[track_caller]
 pub(crate) fn slowest(run: &Value) -> BTreeSet<String> {
     let calls = run["slowest"].as_array().expect("a list of slowest calls");
@@ -51,7 +51,8 @@ pub(crate) fn slowest(run: &Value) -> BTreeSet<String> {
     ids.map(str::to_owned).collect()
 }
 
-/// The longest response time of the run's calls, as histograms have it: to a digit of three.
+/// Returns the longest response time of the run's calls, with the histograms' precision of three
+/// digits.
 fn longest(run: &Value) -> Option<f64> {
     let slowest = run["slowest"][0]["response_us"].as_f64()?;
     let all = ["response", "failed"].map(|times| run["total"][times]["max_us"].as_f64());

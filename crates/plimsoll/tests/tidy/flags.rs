@@ -1,5 +1,5 @@
-//! What messages advise can be typed: a flag that a text of the program names is one of a command, and in a
-//! command's own file it is one of that command, or of one that the text names.
+//! Flags named in messages exist: a flag in a text of the program belongs to some command, and in a
+//! command's own file it belongs to that command or to one that the text names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 
 use crate::sources::{Source, sources};
 
-/// Flags that are no advice to who typed a command: the beginning of the files that name them, and what they are.
+/// Flags that are no advice to users: the beginning of the files that name them, and the flags.
 const ELSEWHERE: &[(&str, &[&str])] = &[
     // Flags of redis-server, protoc, cargo, sbatch, srun and kubectl.
     (
@@ -50,7 +50,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
             "--with-stream",
         ],
     ),
-    // Flags that the program gives its own processes.
+    // Flags that the program passes to its own processes.
     (
         "crates/plimsoll/src/commands/shard.rs",
         &["--index", "--of", "--origin"],
@@ -83,12 +83,12 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll/src/commands/compare.rs",
         &["--rate", "--fail-if"],
     ),
-    // Names that people bring along from other tools.
+    // Flags that users know from other tools.
     (
         "crates/plimsoll/src/words.rs",
         &["--no-of-clients", "--qps", "--rps"],
     ),
-    // What begins --tls-cert and --tls-key.
+    // The common beginning of --tls-cert and --tls-key.
     ("crates/plimsoll-protocols/src/fetch/openssl.rs", &["--tls"]),
     (
         "crates/plimsoll-protocols/src/http/flags.rs",
@@ -96,7 +96,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The flags of each command, with their dashes; a command of a command is `serve llm`.
+/// Returns the flags of each command, with their dashes; a subcommand is written `serve llm`.
 fn flags_by_command() -> BTreeMap<String, BTreeSet<String>> {
     let mut all = BTreeMap::new();
     add(&[], &mut all);
@@ -142,7 +142,7 @@ fn add(path: &[&str], all: &mut BTreeMap<String, BTreeSet<String>>) {
     }
 }
 
-/// The texts of a source file, without those of tests and comments.
+/// Returns the string literals of a source file, without those of tests and comments.
 fn texts(source: &Source) -> Vec<String> {
     let (text, _) = source
         .text
@@ -157,7 +157,7 @@ fn collect(tokens: TokenStream, found: &mut Vec<String>) {
     for token in tokens {
         match token {
             TokenTree::Group(group) => {
-                // A comment is `[doc = …]`.
+                // A doc comment is parsed as `[doc = …]`.
                 let mut first = group.stream().into_iter();
                 if !matches!(first.next(), Some(TokenTree::Ident(name)) if name == "doc") {
                     collect(group.stream(), found);
@@ -173,7 +173,7 @@ fn collect(tokens: TokenStream, found: &mut Vec<String>) {
     }
 }
 
-/// The flags that a text names, with their dashes.
+/// Returns the flags that a text names, with their dashes.
 fn named_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-._".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '-']));
@@ -184,7 +184,7 @@ fn named_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn flags_that_texts_name_exist() {
+fn flags_named_in_messages_exist() {
     let flags = flags_by_command();
     let mut wrong = Vec::new();
     for source in sources().iter().filter(|source| !source.is_test) {

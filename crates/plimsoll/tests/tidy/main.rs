@@ -1,8 +1,8 @@
-//! The tree against its description: the architecture page, links, pages that
-//! nothing leads to, machine paths and marks of unfinished work. The modules beneath hold the sources
-//! to the rules of CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`] and [`wording`].
+//! Checks the tree against its description: the architecture page, links, unlinked pages, machine
+//! paths and marks of unfinished work. The submodules check the sources against the rules of
+//! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`] and [`wording`].
 //!
-//! Looks at the files that git tracks, and those it would track if they were added.
+//! Covers the files that git tracks, and those that it would track if they were added.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ fn root() -> PathBuf {
         .expect("the workspace is two folders up")
 }
 
-/// Every file that belongs to the repository, relative to its root, with `/`.
+/// Returns every file of the repository, relative to its root, with `/`.
 fn files() -> Vec<String> {
     let listed = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -40,7 +40,7 @@ fn files() -> Vec<String> {
     let files: Vec<String> = String::from_utf8(listed.stdout)
         .expect("paths are UTF-8")
         .lines()
-        // A tracked file may have been deleted and not yet committed.
+        // A tracked file may have been deleted without a commit.
         .filter(|file| root().join(file).is_file())
         .map(str::to_owned)
         .collect();
@@ -62,7 +62,7 @@ fn markdown() -> Vec<String> {
         .collect()
 }
 
-/// With `panic = "abort"` one thread's defect would take every figure of a run along.
+/// With `panic = "abort"` a defect of one thread would lose all measurements of a run.
 #[test]
 fn panics_unwind_in_every_profile() {
     let manifest = read("Cargo.toml");
@@ -74,7 +74,7 @@ fn panics_unwind_in_every_profile() {
     assert_eq!(set, None);
 }
 
-/// The lines outside fenced code blocks, with inline code blanked.
+/// Returns the lines outside fenced code blocks, with inline code blanked.
 fn prose(text: &str) -> Vec<String> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -89,9 +89,9 @@ fn prose(text: &str) -> Vec<String> {
     lines
 }
 
-/// Targets of inline links: what stands in `](…)`.
+/// Returns the targets of inline links: the text in `](…)`.
 fn links(text: &str) -> Vec<String> {
-    // A link's text may run over the end of a line; its target does not.
+    // A link's text may span lines; its target does not.
     prose(text)
         .join("\n")
         .split("](")
@@ -100,7 +100,7 @@ fn links(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// A heading's anchor, as GitHub makes it: lower case, hyphens for spaces, no punctuation.
+/// Returns a heading's anchor as GitHub makes it: lower case, hyphens for spaces, no punctuation.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut fenced = false;
     let mut found = BTreeSet::new();
@@ -127,7 +127,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// `target`, as a link in `file` means it: relative to the root, without `.` and `..`.
+/// Resolves `target`, a link in `file`, relative to the root and without `.` and `..`.
 fn resolve(file: &str, target: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
@@ -147,7 +147,7 @@ fn is_relative(link: &str) -> bool {
     !link.contains("://") && !link.starts_with("mailto:")
 }
 
-/// What a page of Markdown has below a heading, up to the next one.
+/// Returns the text of a Markdown page below a heading, up to the next one.
 fn section<'a>(page: &'a str, heading: &str) -> &'a str {
     let behind = page.split_once(&format!("\n## {heading}\n"));
     let behind = behind.unwrap_or_else(|| panic!("no section '{heading}'")).1;
@@ -168,7 +168,7 @@ fn architecture_page_matches_source_tree() {
         };
         match name.strip_prefix("  ") {
             None => folders.insert(name.to_owned()),
-            // Lines that are indented further go on with a description.
+            // Lines that are indented further continue a description.
             Some(name) if !name.starts_with(' ') => {
                 assert!(
                     !description.trim().is_empty(),
@@ -228,7 +228,7 @@ fn source_walkthrough_names_existing_functions() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn relative_links_resolve() {
     let (mut broken, mut checked) = (Vec::new(), 0);
     for file in markdown() {
         for link in links(&read(&file)).iter().filter(|link| is_relative(link)) {
@@ -318,7 +318,7 @@ fn every_protocol_has_plan_and_page() {
 
 #[test]
 fn no_unfinished_marks_or_machine_paths() {
-    // Written in halves, so that this file does not find itself.
+    // Split in halves, so that this file does not match itself.
     let marks = [
         concat!("TO", "DO"),
         concat!("FIX", "ME"),
@@ -334,7 +334,7 @@ fn no_unfinished_marks_or_machine_paths() {
     ];
     let mut found = Vec::new();
     for file in files() {
-        // Others' text, and input that a fuzzer made.
+        // Third-party text, and input made by a fuzzer.
         if file.starts_with("LICENSE") || file.starts_with("fuzz/corpus/") || file.ends_with(".sum")
         {
             continue;
@@ -349,7 +349,7 @@ fn no_unfinished_marks_or_machine_paths() {
             let mark = marks
                 .iter()
                 .find(|mark| words.iter().any(|word| word.starts_with(**mark)));
-            // A path starts where a word does: what follows a dot or a brace is none.
+            // A path starts at a word boundary: after a dot or a brace there is none.
             let path = paths.iter().find(|path| {
                 line.match_indices(**path).any(|(at, _)| {
                     !line[..at].ends_with(|c: char| c.is_alphanumeric() || "._-})>".contains(c))

@@ -1,10 +1,10 @@
-//! Imports between the modules of a crate: none upward, none in a circle.
+//! Checks imports between the modules of a crate: none upward, no cycles.
 //!
-//! A module is a file. A folder's first file and those beside it are one idea in pieces, so these may
-//! import from it; what a module further above defines is imported upward, and so is what the crate's
-//! root defines. What a module only passes on, with `use` or `mod`, is imported from where it is.
-//! Siblings that import each other, over any number of others, make a circle. Of the engine, relays import
-//! what lies below its loop.
+//! A module is a file. A folder's first file and those beside it form one unit, so these may import
+//! from it; importing what a module further above defines is upward, and so is importing what the
+//! crate's root defines. A name that a module only re-exports, with `use` or `mod`, is imported
+//! from where it is defined. Siblings that import each other, directly or through others, form a
+//! cycle. Of the engine, relays may import only what lies below its loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use crate::ratchet::Ratchet;
 use crate::sizes::is_for_tests;
 use crate::sources::{crate_of, sources};
 
-/// The path of a module in its crate; empty: the crate itself.
+/// The path of a module in its crate; empty for the crate itself.
 type Module = Vec<String>;
 
 /// `crates/a/src/b/c.rs`: b, c.
@@ -38,24 +38,25 @@ struct Crate {
 }
 
 struct Parsed {
-    /// What the file defines itself.
+    /// Names that the file itself defines.
     defines: BTreeSet<String>,
-    /// What it passes on under a name: the path that the name stands for; `None`: another crate's.
+    /// Names that the file re-exports, with the path that each stands for; `None` for another
+    /// crate's.
     passes_on: BTreeMap<String, Option<Vec<String>>>,
-    /// The paths that it uses, from the root of the crate.
+    /// The paths that the file uses, from the root of the crate.
     uses: BTreeSet<Vec<String>>,
-    /// What it uses of the engine: its modules, and what stands at its root.
+    /// The engine's modules and root items that the file uses.
     of_engine: BTreeSet<String>,
 }
 
-/// What servers and relays may import of the engine: what they share with its loop.
+/// The engine's parts that servers and relays share with its loop, and may import.
 const BELOW_THE_LOOP: [&str; 9] = [
     "Address", "Clock", "address", "clock", "defect", "fault", "keyed", "poller", "tls",
 ];
 
-/// Reads paths that begin with `crate`, `super` or `self`.
+/// Collects paths that begin with `crate`, `super` or `self`.
 struct Reader {
-    /// Where it reads, modules within the file included.
+    /// The current module, including modules within the file.
     module: Module,
     /// The modules that the file declares.
     beneath: BTreeSet<String>,
@@ -63,7 +64,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The path from the root of the crate; `None`: another crate's, or a local name.
+    /// Returns the path from the root of the crate; `None` for another crate's or a local name.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut at = self.module.clone();
         let mut parts = path.iter().peekable();
@@ -204,7 +205,7 @@ impl Crate {
         }
     }
 
-    /// The module that defines what stands at `path`.
+    /// Returns the module that defines the item at `path`.
     fn home(&self, path: &[String], steps: usize) -> Option<&Module> {
         let at = (0..=path.len())
             .rev()
@@ -225,7 +226,7 @@ impl Crate {
         }
     }
 
-    /// What each module imports from: none is itself, or beneath it.
+    /// Returns the imports of each module, except from itself and modules beneath it.
     fn imports(&self) -> BTreeSet<(&Module, &Module)> {
         let all = self.modules.iter().flat_map(|(module, parsed)| {
             let homes = parsed.uses.iter().filter_map(|path| self.home(path, 8));
@@ -235,7 +236,7 @@ impl Crate {
             .collect()
     }
 
-    /// `MODULE imports from MODULE`, where the second is above the first's folder.
+    /// Returns `MODULE imports from MODULE` where the second is above the first's folder.
     fn upward(&self) -> Vec<String> {
         let upward = self.imports().into_iter().filter(|(module, home)| {
             module.starts_with(home) && (home.is_empty() || home.len() + 1 < module.len())
@@ -245,7 +246,7 @@ impl Crate {
             .collect()
     }
 
-    /// The groups of siblings that import each other.
+    /// Returns the groups of siblings that import each other.
     fn circles(&self) -> Vec<String> {
         let mut siblings = BTreeMap::<&[String], BTreeMap<&str, BTreeSet<&str>>>::new();
         for (module, home) in self.imports() {
@@ -271,7 +272,7 @@ impl Crate {
     }
 }
 
-/// Everything that `from` imports, over any number of others.
+/// Returns everything that `from` imports directly or indirectly.
 fn reach<'a>(from: &str, imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&str> = imports.get(from).into_iter().flatten().copied().collect();
@@ -290,7 +291,7 @@ fn name(module: &[String]) -> String {
     }
 }
 
-/// Each is parsed once for all tests, which takes seconds.
+/// Parsed once for all tests, because it takes seconds.
 fn crates() -> &'static BTreeMap<&'static str, Crate> {
     static CRATES: OnceLock<BTreeMap<&'static str, Crate>> = OnceLock::new();
     CRATES.get_or_init(|| {
@@ -374,7 +375,7 @@ fn upward_imports_and_cycles_are_detected() {
         ]),
         circle
     );
-    // What the module above passes on is imported from where it is.
+    // A name that the module above re-exports is imported from where it is defined.
     assert_eq!(
         of(&[
             ("lib.rs", "mod a; mod b; pub use a::A; pub use other::O;"),

@@ -1,8 +1,8 @@
-//! A protocol owns itself: the places outside of its folder that name it, counted.
+//! Protocols are self-contained: counts the places outside of a protocol's folder that name it.
 //!
-//! A place is a line in which an identifier (an import, a type, a variant, a field, a function) or a
-//! string names a protocol. Comments and tests are none. Read from Rust's tokens, so what stands
-//! within macros counts as well.
+//! A place is a line in which an identifier (an import, a type, a variant, a field, a function) or
+//! a string names a protocol. Comments and tests do not count. Rust's tokens are read, so macro
+//! contents count as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use crate::ratchet::Ratchet;
 use crate::sources::{Source, crate_of, sources};
 
-/// A protocol, and the words that name it.
+/// A protocol and the words that name it.
 struct Protocol {
     /// Its folder in `crates/plimsoll-protocols/src`, and its section in a plan.
     folder: &'static str,
     words: &'static [&'static str],
-    /// The words mean other things in English, too: strings name the protocol only where they write
-    /// it as a section (`call.hold`), a scheme (`session://`) or as the whole string.
+    /// The words have other meanings in English: a string names the protocol only as a section
+    /// (`call.hold`), as a scheme (`session://`) or as the whole string.
     is_english: bool,
 }
 
@@ -47,7 +47,8 @@ const fn protocol(
     }
 }
 
-/// Where a word does not mean the protocol: the beginning of a path, the protocol or one word of it, what it means.
+/// Places where a word does not mean the protocol: beginning of the path, protocol or word,
+/// meaning.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
     (
         "crates/plimsoll/src/telemetry/",
@@ -220,7 +221,7 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What makes a protocol misbehave in all of them, and what chooses between them.
+/// Code that makes any protocol misbehave, or that chooses between them.
 const OF_ALL: [&str; 3] = [
     "crates/plimsoll-protocols/src/hostile/",
     "crates/plimsoll-protocols/src/lib.rs",
@@ -239,7 +240,7 @@ const ATOMICS: [&str; 8] = [
     "fetch_xor",
 ];
 
-/// The lines of `text` that name a protocol, each with what it names.
+/// Returns the lines of `text` that name a protocol, each with the words.
 fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
     let mut found = BTreeSet::new();
     let elsewhere = |name: &str| {
@@ -271,7 +272,7 @@ fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
     found
 }
 
-/// A protocol in one file: the words that name it there.
+/// Looks for a protocol in one file.
 struct Known {
     protocol: &'static Protocol,
     words: Vec<&'static str>,
@@ -296,7 +297,7 @@ fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'sta
                     continue;
                 }
                 if text.starts_with("cfg") && text.contains("test") && !text.contains("not") {
-                    // The item that is only there in tests: up to its block or its semicolon.
+                    // A test-only item is skipped up to its block or semicolon.
                     for next in tokens.by_ref() {
                         match next {
                             TokenTree::Group(block) if block.delimiter() == Delimiter::Brace => {
@@ -341,7 +342,8 @@ fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'sta
     }
 }
 
-/// `HttpVersion` and `http_version`: http, version. Digits at a word's end are no part of it.
+/// Splits `HttpVersion` and `http_version` into http and version. Digits at a word's end are
+/// dropped.
 fn words_of(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
@@ -372,7 +374,7 @@ fn is_in_text(known: &Known, text: &str) -> bool {
     })
 }
 
-/// The places of all crates' sources, a line each: `FILE:LINE: PROTOCOL`.
+/// Returns the places of all crates' sources, one per line: `FILE:LINE: PROTOCOL`.
 fn places_by_crate() -> BTreeMap<String, Vec<String>> {
     let mut by_crate: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for Source { file, text, .. } in sources().iter().filter(|source| !source.is_test) {
@@ -391,7 +393,7 @@ fn protocol_names_stay_in_own_folders() {
 }
 
 #[test]
-fn every_protocol_is_looked_for() {
+fn every_protocol_is_checked() {
     for source in sources() {
         let path = source.file.strip_prefix("crates/plimsoll-protocols/src/");
         if let Some(folder) = path.and_then(|path| path.strip_suffix("/driver.rs")) {
@@ -438,7 +440,7 @@ fn protocol_names_exclude_plain_words() {
         [(3, "grpc"), (4, "grpc")]
     );
     assert_eq!(found(file, "struct Http2Call;"), [(1, "http")]);
-    // The stack of that name is none, and a session is one all the same.
+    // The word stack does not name a protocol there, but a session does.
     let stack = "crates/plimsoll/src/commands/stack.rs";
     assert_eq!(found(stack, "fn sessions() {}"), []);
     assert_eq!(

@@ -1,7 +1,7 @@
-//! Bounds that only fall: what is not right yet, counted, in `ratchet.toml`.
+//! Limits in `ratchet.toml` that may only fall, for violations that are not fixed yet.
 //!
-//! Where there is more of it than the file has, the test fails and prints the places. Where there is
-//! less, it fails as well and gives the number to write, so that nobody takes the room again.
+//! With more violations than the limit the test fails and lists the places. With fewer it fails as
+//! well and gives the new number, so that the limit cannot be used up again.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::read;
 
 const FILE: &str = "crates/plimsoll/tests/tidy/ratchet.toml";
 
-/// One table of the file: how many of what it counts each thing may have.
+/// A table of `ratchet.toml` with the number of violations allowed for each name.
 pub(crate) struct Ratchet {
     table: &'static str,
     bounds: BTreeMap<String, usize>,
@@ -24,7 +24,7 @@ impl Ratchet {
         }
     }
 
-    /// Compares what was found, by name, with the bounds; without one, none is allowed.
+    /// Compares the violations found, by name, with the limits; without a limit none is allowed.
     pub(crate) fn hold(&self, found: &BTreeMap<String, Vec<String>>) {
         let complaints: Vec<String> = found
             .iter()
@@ -49,7 +49,7 @@ impl Ratchet {
     }
 }
 
-/// One table of the file: how large each thing may be that is larger than all others may be.
+/// A table of `ratchet.toml` with the size allowed for each item that exceeds the usual limit.
 pub(crate) struct Bounds {
     table: &'static str,
     bounds: BTreeMap<String, usize>,
@@ -63,8 +63,8 @@ impl Bounds {
         }
     }
 
-    /// Compares sizes, by name, with the bounds; `usual` is everybody's. What is listed and no longer
-    /// there, or no longer too large, has to go.
+    /// Compares sizes, by name, with the limits; `usual` applies to all others. An entry that is
+    /// not needed any more must be removed.
     pub(crate) fn hold(&self, sizes: &BTreeMap<String, usize>, usual: usize) {
         let mut complaints = Vec::new();
         for (name, size) in sizes {
@@ -84,7 +84,7 @@ impl Bounds {
     }
 }
 
-/// `"NAME" = NUMBER` of the lines below `[table]`.
+/// Parses the `"NAME" = NUMBER` lines below `[table]`.
 fn bounds(text: &str, table: &str) -> BTreeMap<String, usize> {
     let heading = format!("[\"{table}\"]");
     let lines = text.lines().skip_while(|line| *line != heading).skip(1);

@@ -1,7 +1,7 @@
-//! How long files and functions may be, and what a function may take.
+//! Limits for the length of files and functions, and for parameters.
 //!
-//! A file of more than 500 lines has its reason in its head, on a line that begins with
-//! `//! Long because`. What is over a bound today is listed in `ratchet.toml`, and can't grow.
+//! A file of more than 500 lines gives its reason in its head, on a line that begins with `//! Long
+//! because`. Existing violations are listed in `ratchet.toml` and cannot grow.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -17,19 +17,19 @@ use crate::sources::{Source, crate_of, sources};
 
 const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 100;
-/// With `self`.
+/// The most parameters of a function, including `self`.
 const PARAMETERS: usize = 6;
 const REASON: &str = "//! Long because";
 
-/// A function, as far as these rules look at it.
+/// The properties of a function that the rules check.
 #[derive(Debug, PartialEq, Eq)]
 struct Function {
     name: String,
-    /// Where it begins.
+    /// The line on which the function begins.
     line: usize,
     lines: usize,
     parameters: usize,
-    /// It can be called from other modules, and a caller's `true` does not say what it means.
+    /// It is visible to other modules and takes a bool, whose meaning a call does not show.
     has_bare_bool: bool,
 }
 
@@ -43,7 +43,7 @@ fn functions(text: &str) -> Vec<Function> {
 #[derive(Default)]
 struct Reader {
     found: Vec<Function>,
-    /// The functions are a trait's, or implement one: who calls them sees the trait.
+    /// The functions belong to a trait or implement one, whose signature fixes them.
     of_trait: bool,
 }
 
@@ -59,7 +59,7 @@ impl Reader {
             }
             FnArg::Receiver(_) => false,
         };
-        // A function of one parameter has a name that says what it means.
+        // A function with a single parameter explains it by its name.
         let others = signature
             .inputs
             .iter()
@@ -122,7 +122,7 @@ pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
-/// The head of a file: the lines that describe its module.
+/// Returns the head of a file: the lines that describe its module.
 fn has_reason(text: &str) -> bool {
     let head = text.lines().take_while(|line| line.starts_with("//!"));
     head.into_iter().any(|line| line.starts_with(REASON))
@@ -143,7 +143,7 @@ fn long_files_are_justified_and_bounded() {
     Ratchet::read("long files without a reason").hold(&unexplained);
 }
 
-/// The functions of all crates' sources, by file.
+/// Returns the functions of all crates' sources, by file.
 fn all_functions() -> &'static [(&'static str, Vec<Function>)] {
     static FUNCTIONS: OnceLock<Vec<(&str, Vec<Function>)>> = OnceLock::new();
     FUNCTIONS.get_or_init(|| {
@@ -154,7 +154,7 @@ fn all_functions() -> &'static [(&'static str, Vec<Function>)] {
     })
 }
 
-/// Holds what a rule for functions finds, by crate.
+/// Checks the violations of a rule for functions, by crate.
 fn hold(table: &'static str, is_found: impl Fn(&Function) -> bool) {
     let mut by_crate = BTreeMap::<String, Vec<String>>::new();
     for (file, functions) in all_functions() {

@@ -2,12 +2,12 @@
 
 use std::sync::OnceLock;
 
-/// One file.
+/// One source file.
 pub(crate) struct Source {
     /// Relative to the root of the repository.
     pub(crate) file: String,
     pub(crate) text: String,
-    /// It is compiled for tests only.
+    /// It is only compiled for tests.
     pub(crate) is_test: bool,
 }
 

@@ -1,22 +1,23 @@
-//! How comments and names of tests read: comments are sentences with a subject, tests are named by subject and
-//! condition, and a choice by a bool is written with `if`.
+//! Rules for comments and test names: comments are sentences with a subject, tests are named by
+//! subject and condition, and a choice by a bool is written with `if`.
 
 use std::collections::BTreeMap;
 
 use crate::ratchet::Ratchet;
 use crate::sources::{Source, crate_of, sources};
 
-/// Words that a sentence with a subject seldom begins with.
+/// Words with which a sentence with a subject seldom begins.
 const FRAGMENT_STARTS: [&str; 14] = [
     "And", "As", "At", "But", "By", "For", "From", "In", "Of", "On", "Or", "To", "Where", "With",
 ];
-/// A comment of more words than this may begin with any of them.
+/// A longer comment may begin with any of them.
 const MAX_FRAGMENT_WORDS: usize = 8;
 const MAX_TEST_NAME_WORDS: usize = 9;
-/// Words that make a proverb of a test's name.
+/// First words that make a test's name a proverb.
 const PROVERB_STARTS: [&str; 3] = ["what", "who", "that"];
 
-/// The comments of a text, each with the number of its first line: consecutive lines of one kind are one.
+/// Returns the comments of a text, each with the number of its first line; consecutive lines of one
+/// kind are merged.
 fn comments(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut open = None;
@@ -45,7 +46,7 @@ fn is_fragment(comment: &str) -> bool {
     FRAGMENT_STARTS.contains(&first) && words.count() < MAX_FRAGMENT_WORDS
 }
 
-/// The names of functions beneath `#[test]` and `#[tokio::test…]`.
+/// Returns the names of functions below `#[test]` and `#[tokio::test…]`.
 fn test_names(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let mut is_test = false;
@@ -67,14 +68,14 @@ fn is_proverb(name: &str) -> bool {
     PROVERB_STARTS.contains(&first) || name.split('_').count() > MAX_TEST_NAME_WORDS
 }
 
-/// The lines of a text that are the first arm of a `match` on a bool.
+/// Returns the lines that are the first arm of a `match` on a bool.
 fn bool_arms(text: &str) -> Vec<usize> {
     let lines = (1..).zip(text.lines());
     let arms = lines.filter(|(_, line)| line.trim_start().starts_with("true => "));
     arms.map(|(number, _)| number).collect()
 }
 
-/// Holds the places that `find` finds in the sources, by crate.
+/// Checks the places that `find` finds in the sources, by crate.
 fn hold(table: &'static str, with_tests: bool, find: impl Fn(&Source) -> Vec<String>) {
     let mut by_crate = BTreeMap::<String, Vec<String>>::new();
     for source in sources()

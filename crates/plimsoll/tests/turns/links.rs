@@ -1,11 +1,11 @@
-//! Links of a sweep that take turns at full load, and those that have slices.
+//! Configurations of a sweep that are interleaved at full load, and those measured in slices.
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::run::Run;
 
 use super::support::Place;
 
-/// Two suites, new and resumed: four links.
+/// Two suites, new and resumed: four configurations.
 const SWEEP: &str = r#"
 name = "links"
 [tls]
@@ -38,7 +38,7 @@ fn concurrent_sweep_configurations_are_interleaved() {
             ["ok", "connections_full", "connections_resumed"].map(|key| link[key].as_u64());
         assert_eq!(ok, full.zip(resumed).map(|(full, resumed)| full + resumed));
         assert!(ok > Some(0), "{link}");
-        // One connection has one ticket after another, through all turns.
+        // One connection uses one ticket after another, through all batches.
         let of = if link["connections"] == "resumed" {
             full
         } else {
@@ -58,7 +58,7 @@ fn concurrent_sweep_configurations_are_interleaved() {
     for rung in &record.rungs {
         let run = Run::load(&place.path("sweep").join(&rung.slices[0].run)).unwrap();
         let volume = rung.slices[0].volume.as_ref().unwrap();
-        // A machine that stands still for a whole turn has it left out.
+        // A batch during which the machine stalls is left out.
         let turns = volume.turns.len();
         assert!((12..=18).contains(&turns), "{turns}");
         assert_eq!(link_of(&rung.name)["batches"], turns);
@@ -123,7 +123,7 @@ fn sweep_explains_use_of_slices() {
             .find(|line| line.starts_with("# in slices, "));
         assert!(line.is_some_and(|line| line.contains(why)), "{outline}");
     }
-    // What is planned is what is done, and reported.
+    // The planned measurements are made and reported.
     let one = SWEEP.replace("suite = ", "slice = \"200ms\"\nsuite = ");
     let one = one.replace(", \"TLS_CHACHA20_POLY1305_SHA256\"", "");
     std::fs::write(place.path("sweep.toml"), one).unwrap();

@@ -1,4 +1,4 @@
-//! Ladders whose rungs are up together and take turns, and sweeps.
+//! Ladders whose rungs run concurrently and are measured in interleaved batches, and sweeps.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -29,13 +29,13 @@ fn plan(place: &Place, load: &str, ladder: &str) {
     std::fs::write(place.path("plan.toml"), text).unwrap();
 }
 
-fn climb(place: &Place) -> (String, LadderRecord) {
+fn run_ladder(place: &Place) -> (String, LadderRecord) {
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "ladder"]);
     (out, LadderRecord::load(&place.path("ladder")).unwrap())
 }
 
-/// Each arrival of one evenly spaced schedule is one rung's, ten at a time, and each rung has one
-/// turn a round.
+/// Each arrival of one evenly spaced schedule belongs to one rung, in batches of ten, and each rung
+/// has one batch per round.
 #[test]
 fn interleaved_rungs_share_schedule_without_loss() {
     let place = Place::new();
@@ -44,7 +44,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
         "rate = \"300/s\"\nwarmup = \"200ms\"\nduration = \"3s\"",
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let mut arrivals = Vec::new();
     for (index, rung) in record.rungs.iter().enumerate() {
         assert_eq!(rung.slices.len(), 1);
@@ -60,7 +60,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
     }
     arrivals.sort_unstable();
     assert_eq!(arrivals.len(), 960);
-    // The run format counts in whole microseconds.
+    // The run format has microsecond resolution.
     let start = arrivals[0].0;
     for (n, (at, _)) in arrivals.iter().enumerate() {
         let at = at - start;
@@ -80,7 +80,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
     }
     let turns = record.turns.unwrap();
     assert_eq!((turns.calls, turns.left_out), (10, 2));
-    // 900 calls that are no warm-up, 30 a round.
+    // 900 calls after the warm-up, 30 per round.
     assert_eq!(turns.rounds, 30);
     assert!(turns.difference(2, 0, Metric::P50).is_some(), "{turns:?}");
     for words in [
@@ -103,10 +103,10 @@ fn added_server_work_is_detected() {
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
          rungs = [{ name = \"as it was\" }, { name = \"slower\", serve = [\"score\", \"--delay\", \"0s\", \"--busy\", \"400us\"] }]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let turns = record.turns.unwrap();
     let d = turns.difference(1, 0, Metric::P50).unwrap();
-    // On a machine that is busy with other things the interval is wide, and holds it all the same.
+    // On a busy machine the interval is wide, and still covers the difference.
     assert!(d.shift > 100.0 && d.high >= 350.0, "{d:?}\n{out}");
     assert!(out.contains("slower adds to as it was"), "{out}");
     for rung in &record.rungs {
@@ -154,11 +154,11 @@ fn one_command_measures_multiple_services() {
         assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
         let run = Run::load(&place.path("ladder").join(&rung.slices[0].run)).unwrap();
         assert_eq!(format!("{:?}", run.header.security.unwrap()), security);
-        // Whose servers these are is not known here.
+        // These servers were not started by the ladder.
         assert_eq!(rung.median(Metric::ServerCpu), None);
     }
     assert!(out.contains("with TLS adds to plain"), "{out}");
-    // They can't be started afresh.
+    // They cannot be restarted.
     assert_eq!(record.turns.unwrap().sittings, 1);
     assert!(out.contains("1 replicate: these intervals hold for the processes that were measured"));
 
@@ -200,7 +200,7 @@ fn ladder_fails_naming_unreachable_rung() {
     );
 }
 
-/// Every five seconds, before the bill itself.
+/// Interim results appear every five seconds, before the final table.
 #[test]
 fn interleaved_ladder_prints_interim_results() {
     let place = Place::new();
@@ -267,7 +267,7 @@ fn invalid_turn_settings_are_rejected() {
     }
 }
 
-/// What rungs are measured by besides their turns: bytes are exact, so a handshake and TLS records show.
+/// Further metrics of rungs: bytes are exact, so a handshake and TLS records show up.
 #[test]
 fn ladder_reports_connection_and_memory_costs() {
     const MEASURED: [Metric; 13] = [
@@ -293,8 +293,8 @@ fn ladder_reports_connection_and_memory_costs() {
         "bytes a resumed connection",
         "at a server kept busy",
     ];
-    // Each part has some seconds, in which a late machine may not come to as many rounds as a
-    // figure, or a clause of the sentence, needs.
+    // Each part lasts some seconds, in which a late machine may not complete the rounds that a
+    // figure or a clause of the sentence needs.
     let mut ladders = (0..3).map(|_| {
         let place = Place::new();
         plan(
@@ -302,7 +302,7 @@ fn ladder_reports_connection_and_memory_costs() {
             "rate = \"400/s\"\nduration = \"4s\"",
             "batch = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
         );
-        let (out, record) = climb(&place);
+        let (out, record) = run_ladder(&place);
         (place, out, record)
     });
     let is_whole = |out: &str, record: &LadderRecord| {
@@ -319,25 +319,26 @@ fn ladder_reports_connection_and_memory_costs() {
         .unwrap_or_else(|| panic!("no ladder of three has every part:\n{}", seen.join("\n")));
     let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
     let plain = of(0, Metric::CallBytes);
-    // An answer of a few bytes, HPACK's indices, two frames' headers and a trailer.
+    // An answer of a few bytes, HPACK indices, two frame headers and a trailer.
     assert!((60.0..400.0).contains(&plain), "{plain}: {out}");
-    // A TLS 1.3 record has 22 bytes of its own; calls that a late machine sends together share one.
+    // A TLS 1.3 record adds 22 bytes; calls that a late machine sends together share one.
     let secured = of(1, Metric::CallBytes);
     assert!(secured > plain, "{secured} {plain}: {out}");
     let mutual = of(1, Metric::ConnectionBytes) - of(0, Metric::ConnectionBytes);
-    // Two certificates with their signatures, two hellos.
+    // Two certificates with their signatures, two hello messages.
     assert!((900.0..6_000.0).contains(&mutual), "{mutual}: {out}");
-    // A session that is resumed shows no certificate.
+    // A resumed session sends no certificate.
     let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
-    // Counted, and TLS has buffers and keys of its own.
+    // Bytes are counted, and TLS has buffers and keys of its own.
     let heap = of(1, Metric::ClientMemory) - of(0, Metric::ClientMemory);
     assert!((1_000.0..50_000.0).contains(&heap), "{heap}: {out}");
     let page = place.read("ladder/report.html");
     assert!(page.contains("What each adds: a new connection"), "{page}");
 }
 
-/// What nobody here wrote, as one command has it: a service of grpc-go, its TLS, and nginx before it.
+/// One command measures only third-party programs: a service of grpc-go, its TLS, and nginx before
+/// it.
 #[test]
 fn foreign_services_and_proxies_are_rungs() {
     let place = Place::new();
@@ -384,7 +385,7 @@ fn foreign_services_and_proxies_are_rungs() {
         // The processes are not ours.
         assert_eq!(rung.median(Metric::ServerCpu), None, "{rung:?}");
     }
-    // Bytes are exact: an answer through nginx has its header fields, too.
+    // Bytes are exact: an answer through nginx includes its header fields.
     let bytes = |rung: usize| record.rungs[rung].median(Metric::CallBytes).unwrap();
     assert!(bytes(1) > bytes(0) && bytes(2) > bytes(0), "{out}");
     for words in ["tls, over plain, adds", "proxied, over plain, adds"] {
@@ -405,13 +406,13 @@ fn gate_exits_99_only_when_exceeded() {
     plan(&place, slow, &ladder("\"p50 +5ms\""));
     let out = place.expect(99, &["ladder", "plan.toml", "--out", "beyond"]);
     assert!(out.contains("new: p50 +5000us BEYOND"), "{out}");
-    // Decided at once, so that nothing more was measured.
+    // The decision is immediate, so nothing more was measured.
     let record = LadderRecord::load(&place.path("beyond")).unwrap();
     assert_eq!(record.rungs[0].slices.len(), 1);
     plan(&place, slow, &ladder("\"p50 +10s\""));
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "within"]);
     assert!(out.contains("new: p50 +10000000us within"), "{out}");
-    // Nothing is known of a metric that was not measured: all of the budget is used, and the exit code tells.
+    // Without data of the metric the whole budget is used, and the exit code says so.
     plan(&place, slow, &ladder("\"sidecar_cpu +1%\", \"p50 +10s\""));
     let out = place.expect(90, &["ladder", "plan.toml", "--out", "undecided"]);
     assert!(out.contains("sidecar_cpu +1% not decided"), "{out}");
@@ -436,7 +437,7 @@ fn ladder_stops_at_resolution_or_budget() {
     let record = LadderRecord::load(&place.path("fine")).unwrap();
     assert_eq!(record.rungs[1].slices.len(), 2, "{out}");
     assert!(place.path("fine/rung-2-02/run.json").is_file());
-    // 40 rounds of 20 calls each stretch.
+    // Each slice has 40 rounds of 20 calls.
     assert_eq!(record.turns.unwrap().rounds, 80);
 }
 
@@ -477,7 +478,7 @@ fn two_services_are_compared_live() {
     .concat();
     let out = place.expect(0, &arguments);
     assert!(out.contains("at the p50, after "), "{out}");
-    // A budget shortens the time that turns take by default.
+    // A budget shortens the default duration of the batches.
     let short = [
         "--resolve",
         "1ns",
@@ -492,7 +493,7 @@ fn two_services_are_compared_live() {
     ];
     let arguments = [&["ladder", &urls[0], &urls[1]], &SCORE[..], &short].concat();
     place.expect(90, &arguments);
-    // 2 rungs' 20 calls a round.
+    // 2 rungs with 20 calls per round.
     let record = LadderRecord::load(&place.path("short")).unwrap();
     assert!(record.turns.unwrap().rounds <= 10);
 }

@@ -1,13 +1,14 @@
-//! Ladders start their servers and sidecars afresh several times.
+//! Ladders that restart their servers and sidecars several times.
 
 use std::collections::BTreeSet;
 
 use plimsoll_model::run::Run;
 
 use crate::support::Place;
-use crate::{climb, plan};
+use crate::{plan, run_ladder};
 
-/// Whatever two processes of one program differ by would otherwise be taken for what the rungs differ by.
+/// Otherwise a difference between two processes of one program would count as a difference between
+/// rungs.
 #[test]
 fn servers_and_sidecars_restart_every_replicate() {
     let place = Place::new();
@@ -16,10 +17,10 @@ fn servers_and_sidecars_restart_every_replicate() {
         "rate = \"400/s\"\nduration = \"5s\"",
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",
     );
-    let (out, record) = climb(&place);
+    let (out, record) = run_ladder(&place);
     let mut servers = BTreeSet::new();
     for rung in &record.rungs {
-        // 100 rounds, in sittings of half a second.
+        // 100 rounds, in replicates of half a second.
         assert_eq!(rung.slices.len(), 10, "{out}");
         assert!(rung.in_turns.unwrap().p99_us.is_some(), "{rung:?}");
         for slice in &rung.slices {
@@ -31,9 +32,9 @@ fn servers_and_sidecars_restart_every_replicate() {
     }
     let sidecars = |rung: usize| record.rungs[rung].slices.iter();
     assert!(sidecars(0).all(|slice| slice.sidecar_cpu_us_per_call.is_none()));
-    // Of sidecars that answered in the sitting before it would be 0.
+    // Sidecars that had answered in the replicate before would give 0.
     assert!(sidecars(1).all(|slice| slice.sidecar_cpu_us_per_call.is_some_and(|us| us > 0.0)));
-    // A sitting that a busy machine kept from half of its rounds does not count.
+    // A replicate that lost half of its rounds on a busy machine does not count.
     let sittings = record.turns.unwrap().sittings;
     assert!((5..=10).contains(&sittings), "{sittings}");
     assert!(out.contains(&format!("and {sittings} replicates")), "{out}");

@@ -1,4 +1,5 @@
-//! Proxies of others as rungs: Debian's HAProxy and NGINX, whose configuration the ladder writes.
+//! Third-party proxies as rungs: Debian's HAProxy and NGINX, with configurations written by the
+//! ladder.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -14,7 +15,7 @@ use crate::support::peers::python;
 use crate::support::ports::free_port;
 use crate::support::{LONGEST, Place, Server, stderr_of, text};
 
-/// What is called, by what proxies have to understand of it, and the server for it.
+/// The calls, by what a proxy must understand of them, and the server for each.
 const CALLS: [(&str, &str, &str); 4] = [
     ("http1", "[call.http]\npath = \"/bytes/1KiB\"", "http"),
     (
@@ -34,7 +35,7 @@ const CALLS: [(&str, &str, &str); 4] = [
     ),
 ];
 
-/// 200 calls, dealt to the rungs five at a time.
+/// 200 calls, distributed to the rungs in batches of five.
 const LOAD: &str = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"500ms\"\n";
 
 fn write(place: &Place, name: &str, call: &str, load: &str, ladder: &str) {
@@ -62,8 +63,8 @@ fn all_ok(place: &Place, name: &str, record: &LadderRecord, each: u64) {
     }
 }
 
-/// Plaintext and mutual TLS on both sides of every call; of one also TLS that ends at the proxy, that passes through,
-/// and that begins at the proxy.
+/// Plaintext and mutual TLS on both sides for every call; for one also TLS that ends at the proxy,
+/// passes through it, or begins there.
 #[test]
 fn proxies_carry_protocols_with_every_tls() {
     for (name, call, server) in CALLS {
@@ -114,7 +115,7 @@ fn proxies_carry_protocols_with_every_tls() {
                 .join("proxies/1-haproxy/proxy.log")
                 .exists()
         );
-        // Keys in the folder of a run would be passed on with it.
+        // Keys in a run's folder would be shared with it.
         assert!(
             !place
                 .path(name)
@@ -125,7 +126,7 @@ fn proxies_carry_protocols_with_every_tls() {
     }
 }
 
-/// A server of the plan's own, in plaintext: the proxies take the load's TLS off.
+/// A plaintext server of the plan: the proxies terminate the load's TLS.
 #[test]
 fn proxies_pass_websockets_to_own_server() {
     let place = Place::new();
@@ -146,7 +147,7 @@ fn proxies_pass_websockets_to_own_server() {
 fn missing_proxy_leaves_other_rungs() {
     let place = Place::new();
     let (_, call, _) = CALLS[2];
-    // 100 rounds of three rungs, in sittings of half a second.
+    // 100 rounds of three rungs, in replicates of half a second.
     let load = "[load]\nrate = \"400/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
     write(
         &place,
@@ -155,7 +156,7 @@ fn missing_proxy_leaves_other_rungs() {
         load,
         "batch = 4\nserve = [\"score\"]",
     );
-    // No PATH is set, and what Debian keeps elsewhere is found.
+    // PATH is not set; programs in Debian's other folders are still found.
     let via = ["--via", "direct,caddy,haproxy"];
     let output = place.run(&[&["ladder", "plan.toml", "--out", "plan"][..], &via].concat());
     let err = stderr_of(&output);
@@ -167,7 +168,7 @@ fn missing_proxy_leaves_other_rungs() {
     let names: Vec<&str> = record.rungs.iter().map(|rung| rung.name.as_str()).collect();
     assert_eq!(names, ["via direct", "via haproxy"]);
     assert_eq!(record.skipped[0].name, "via caddy");
-    // Each sitting has a proxy of its own.
+    // Each replicate has a proxy of its own.
     assert_eq!(record.rungs[1].slices.len(), 6);
     for slice in &record.rungs[1].slices {
         assert_eq!(slice.errors, 0, "{slice:?}");
@@ -181,7 +182,7 @@ fn missing_proxy_leaves_other_rungs() {
     assert!(err.contains("`squid` is unknown: use \"direct\""), "{err}");
 }
 
-/// The processes of `program` whose arguments name a file in the place.
+/// Returns the processes of `program` whose arguments name a file in the place.
 fn pids_of(place: &Place, program: &str) -> Vec<i32> {
     let folder = place.path("").display().to_string();
     let named = |pid: &i32| {
@@ -198,7 +199,7 @@ fn pids_of(place: &Place, program: &str) -> Vec<i32> {
 }
 
 #[test]
-fn dying_proxy_is_named_and_others_stand() {
+fn dying_proxy_is_named_and_others_continue() {
     let place = Place::new();
     let load = "[load]\nrate = \"100/s\"\nwarmup = \"0s\"\nduration = \"3s\"\n";
     let ladder = "batch = 20\nserve = [\"score\"]\nvia = [\"direct\", \"haproxy\", \"nginx\"]";
@@ -207,7 +208,7 @@ fn dying_proxy_is_named_and_others_stand() {
         place.command(&["ladder", "plan.toml", "--out", "plan", "--progress", "none"]);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    // An interval of the first second is written: the load goes on for two more.
+    // The interval of the first second is written: the load continues for two more.
     let intervals = place.path("plan/rung-1/intervals.jsonl");
     let end = Instant::now() + LONGEST;
     while fs::metadata(&intervals).map_or(0, |file| file.len()) == 0 {
@@ -239,12 +240,12 @@ fn dying_proxy_is_named_and_others_stand() {
         assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
         assert!(rung.slices[0].p50_us.is_some(), "{rung:?}");
     }
-    // Nothing is left of those that were not killed.
+    // The processes that were not killed are gone, too.
     assert_eq!(pids_of(&place, "nginx"), Vec::<i32>::new());
 }
 
 #[test]
-fn own_proxy_takes_place_of_known_one() {
+fn own_proxy_replaces_built_in_one() {
     let place = Place::new();
     let (listen, upstream) = (free_port(), free_port());
     let config = format!(
@@ -265,7 +266,7 @@ fn own_proxy_takes_place_of_known_one() {
     for rung in &record.rungs {
         assert_eq!(rung.slices[0].errors, 0, "{rung:?}");
     }
-    // What is wrong with a configuration is said in the words of the program, which name the line.
+    // Configuration errors are reported with the program's own message, which names the line.
     fs::write(place.path("own.cfg"), format!("{config} nonsense 1\n")).unwrap();
     fs::write(place.path("own.conf"), "events {}\nnonsense 1;\n").unwrap();
     let nginx = format!(
@@ -279,7 +280,7 @@ fn own_proxy_takes_place_of_known_one() {
     ] {
         write(&place, "bad.toml", CALLS[2].1, LOAD, &ladder(command));
         let output = place.run(&["ladder", "bad.toml", "--out", "bad"]);
-        // Long lines of messages are broken.
+        // Long lines of messages are wrapped.
         let err: String = stderr_of(&output).split_whitespace().collect();
         assert_eq!(output.status.code(), Some(1), "{err}");
         let said: String = said.split_whitespace().collect();

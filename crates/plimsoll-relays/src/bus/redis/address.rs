@@ -1,5 +1,5 @@
-//! Where Redis is: one server, over TCP, TLS or a unix socket; whichever server the Sentinels
-//! call the master; or a cluster. The client library connects to each of them.
+//! The address of Redis: one server over TCP, TLS or a Unix socket; the server that Sentinels name
+//! as master; or a cluster. The client library makes the connections.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,20 +19,21 @@ use super::connection::{Connection, SILENT_LIMIT};
 use super::open::{CONNECT_LIMIT, NodeCertificates, open};
 use super::sentinel::find_master;
 
-/// Tries of a cluster's command that is redirected, or whose node is failing over.
+/// Attempts of a cluster command that is redirected or whose node is failing over.
 const CLUSTER_TRIES: u32 = 5;
 const CLUSTER_LONGEST_PAUSE_MS: u64 = 200;
-/// What follows the first slash of a URL may be the rest of a password.
+/// A slash in a password ends the authority early, so an `@` after it would put the rest of the
+/// password into the path.
 const ESCAPE_SLASHES: &str =
     "an @ after the first slash: write a slash in a user or password as %2F";
 const DEFAULT_PORT: u16 = 6379;
 const DEFAULT_SENTINEL_PORT: u16 = 26379;
 
-/// The parts of a URL. Shows itself without the password.
+/// A parsed Redis URL. `Display` and `Debug` omit the password.
 #[derive(Clone)]
 pub struct RedisAddress {
     place: Place,
-    /// Credentials, database and protocol for the servers; Sentinels are given none.
+    /// Credentials, database and protocol for the servers; not sent to Sentinels.
     settings: RedisConnectionInfo,
     tls: bool,
     certificates: Option<TlsCertificates>,
@@ -49,11 +50,11 @@ enum Place {
 }
 
 impl RedisAddress {
-    /// Adds certificates in PEM: those that sign the servers' (default: the system's), and that of
-    /// this client, with its key.
+    /// Adds PEM certificates: the CAs of the servers (default: the system's), and this client's
+    /// certificate with its key.
     ///
     /// # Errors
-    /// The certificates can't be used, or the address is not one of TLS.
+    /// The certificates are unusable, or the URL is not a TLS one.
     pub fn with_certificates(
         mut self,
         authorities: Option<Vec<u8>>,
@@ -77,7 +78,7 @@ impl RedisAddress {
                 client_key,
             }),
         };
-        // The library reads them where a client is made.
+        // Building a client makes the library parse the certificates.
         Client::build_with_tls(
             address("localhost", DEFAULT_PORT, true),
             certificates.clone(),
@@ -92,7 +93,7 @@ impl RedisAddress {
         matches!(self.place, Place::Cluster(_))
     }
 
-    /// Connects; `push` gets what the server sends unasked.
+    /// Connects; `push` receives the messages that the server sends unprompted.
     pub(super) async fn connect(&self, push: impl AsyncPushSender) -> RedisResult<Connection> {
         let push = Arc::new(push);
         let config = AsyncConnectionConfig::new()
@@ -113,7 +114,7 @@ impl RedisAddress {
                     let info = address(host, port, tls).into_connection_info()?;
                     Ok(info.set_redis_settings(settings.clone()))
                 };
-                // Asked anew at each connection, for the master may be another by then.
+                // Looked up for each connection, because the master may have changed.
                 let info = find_master(nodes, master, certificates, to_master).await?;
                 let opened = open(&info, certificates, config, CONNECT_LIMIT).await;
                 opened.map(Connection::One)
@@ -280,7 +281,7 @@ fn host_and_port(node: &str, default_port: u16) -> Result<(&str, u16), String> {
     }
 }
 
-/// Reads `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, in which `%` escapes as in any URL.
+/// Parses `USER:PASSWORD`, `:PASSWORD` or `PASSWORD`, percent-encoded as in any URL.
 fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
     let settings = match credentials {
         None => RedisConnectionInfo::default(),

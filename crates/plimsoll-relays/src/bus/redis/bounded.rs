@@ -1,5 +1,5 @@
-//! The bytes that Redis sends, counted before the client library keeps them: it holds a reply until it is
-//! whole, however long that is said to be, and a line until it ends.
+//! Limits the size of Redis replies before the client library buffers them: the library holds a
+//! reply until it is complete, whatever its announced length, and a line until it ends.
 
 use std::io;
 use std::pin::Pin;
@@ -7,25 +7,25 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The longest reply. Bytes. A page of a session's log is the longest that is asked for: see
+/// Largest reply in bytes. The largest that is requested is a page of a session's log: see
 /// [`HISTORY_PAGE`](crate::bus::HISTORY_PAGE).
 const MAX_REPLY: u64 = 64 << 20;
 
-/// Bytes of a line that is no bulk string: a number, a status, an error.
+/// Largest line in bytes that is no bulk string: a number, a status or an error.
 const MAX_LINE: usize = 64 << 10;
 
-/// Values in one reply: each takes more memory here than in the shortest form that it can be sent in.
+/// Most values in one reply: in memory each takes more than its shortest encoding.
 const MAX_VALUES: u64 = 1 << 17;
 
-/// A reply as far as it has come (RESP3).
+/// Progress through a reply (RESP3).
 #[derive(Debug)]
 pub(super) struct Replies {
     line: Line,
-    /// Bytes of a bulk string that are to come.
+    /// Bytes of the current bulk string still to come.
     bulk: u64,
-    /// Values that are to come until the reply is whole.
+    /// Values still to come until the reply is complete.
     values: u64,
-    /// Bytes of the reply so far; those of a bulk string count once its length is known.
+    /// Bytes of the reply so far; a bulk string counts as soon as its length is known.
     taken: u64,
     counted: u64,
 }
@@ -34,7 +34,7 @@ pub(super) struct Replies {
 struct Line {
     kind: u8,
     length: usize,
-    /// What follows `kind`, as far as it is a number.
+    /// The number after `kind`; `None` if it is not a number.
     number: Option<u64>,
     is_negative: bool,
 }
@@ -59,10 +59,10 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// Looks at what came next.
+    /// Follows the next bytes of the stream.
     ///
     /// # Errors
-    /// A reply is longer than any that was asked for.
+    /// The reply is larger than any that is requested.
     pub(super) fn take(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while let Some((first, rest)) = bytes.split_first() {
             if self.bulk > 0 {
@@ -112,7 +112,7 @@ impl Replies {
     fn end_line(&mut self) -> Result<(), String> {
         let line = std::mem::replace(&mut self.line, EMPTY_LINE);
         let length = match line.is_negative {
-            // Null, as RESP2 has it.
+            // A null of RESP2 (`$-1`, `*-1`).
             true => Some(0),
             false => line.number,
         };
@@ -121,7 +121,7 @@ impl Replies {
             b'$' | b'!' | b'=' if !line.is_negative => {
                 let length = length.ok_or_else(strange)?;
                 self.count(length)?;
-                // The end of its line.
+                // The bulk string's own CRLF.
                 self.bulk = length.saturating_add(2);
                 return Ok(());
             }
@@ -138,7 +138,7 @@ impl Replies {
                     return Err(format!("a reply of more than {MAX_VALUES} values"));
                 }
                 self.values += more;
-                // Attributes come before a value, and are none.
+                // An attribute precedes a value and does not count as one.
                 if line.kind == b'|' {
                     self.values += 1;
                 }
@@ -157,7 +157,7 @@ impl Replies {
     }
 }
 
-/// A stream that ends where Redis sends more than it can mean.
+/// A stream that fails when Redis sends a reply above the limits.
 #[derive(Debug)]
 pub(super) struct Bounded<S> {
     stream: S,

@@ -1,8 +1,8 @@
-//! The commands of all callers, in the order they were given: what is asked while others are on
-//! their way leaves with the next batch.
+//! Sends the commands of all callers in order. Commands that are queued while a batch is in flight
+//! leave together in the next one.
 //!
-//! Invariant: one batch is on its way at a time, so no command overtakes another, and what a
-//! server that stands still is owed is bounded by [`MAX_UNSENT`].
+//! Invariant: one batch is in flight at a time, so no command overtakes another, and the bytes
+//! queued for a stalled server are bounded by [`MAX_UNSENT`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,15 +15,15 @@ use tokio::time::{Instant, sleep};
 use super::connection::{Batch, Connection, Failure, error_in, moved_away, words_of};
 use super::connector::{Connector, Lost, Traffic};
 
-/// A silent server is asked for a sign of life this often.
+/// How often an idle connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
 const MAX_UNSENT: usize = 64 << 20;
-/// The instance that makes this key names the data that Redis holds from then on: under another name
-/// all the sessions are gone.
+/// The key whose value names the data set of this Redis. An instance that finds another name knows
+/// that all sessions are gone.
 const DATA_KEY: &str = "session:data";
-/// In a cluster there are so many, with a number each, for every node has some of the slots.
+/// A cluster has this many such keys, numbered so that every node is likely to hold some.
 const DATA_KEYS_IN_CLUSTER: usize = 64;
-/// Gateways and backends that know a session have restored it by then in a Redis that lost it.
+/// How long gateways and backends may take to restore their sessions after a data loss.
 const RESTORE_LIMIT: Duration = Duration::from_secs(3);
 
 pub(super) struct Commands {
@@ -32,11 +32,11 @@ pub(super) struct Commands {
     queue: Mutex<Queue>,
     wake: Notify,
     overflowed: Notify,
-    /// Connections made so far.
+    /// Number of connections made so far.
     pub(super) generation: AtomicU64,
-    /// The same, once they can be used.
+    /// Number of connections that became usable so far.
     pub(super) came_back: watch::Sender<u64>,
-    /// Times that the data was found to be gone.
+    /// Number of data losses detected.
     pub(super) losses: AtomicU64,
     data: Mutex<Data>,
 }
@@ -48,14 +48,14 @@ struct Queue {
     waiting: Vec<Waiting>,
 }
 
-/// Who gets the replies to the next so many commands.
+/// The receiver of the replies to the next `commands` commands.
 struct Waiting {
     commands: usize,
-    /// `None`: the replies are not needed.
+    /// `None` if the replies are not needed.
     reply_to: Option<oneshot::Sender<Vec<Value>>>,
 }
 
-/// What Redis holds, by its names.
+/// The names of the data set that Redis held last, and when it was lost.
 #[derive(Default)]
 struct Data {
     names: Vec<Value>,
@@ -85,15 +85,15 @@ impl Commands {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether those who know a session that Redis has lost may still restore it.
+    /// Returns whether a lost session may still be restored by an instance that knows it.
     pub(super) fn may_be_restored(&self) -> bool {
         self.data()
             .lost_at
             .is_some_and(|at| at.elapsed() < RESTORE_LIMIT)
     }
 
-    /// Sends commands on the data of `key`; `false` when there is no connection. `reply_to` gets
-    /// their replies.
+    /// Queues commands on the data of `key`; returns `false` without a connection. `reply_to`
+    /// receives the replies.
     pub(super) fn send(
         &self,
         key: &str,
@@ -125,7 +125,7 @@ impl Commands {
         true
     }
 
-    /// The next batch, unless the connection is lost.
+    /// Waits for the next batch, or for the loss of the connection.
     async fn next(&self, lost: &Lost) -> Result<(Batch, Vec<Waiting>), Failure> {
         loop {
             {
@@ -142,7 +142,7 @@ impl Commands {
                     self.send(DATA_KEY, [Cmd::ping()], None);
                 }
             }
-            // Other commands of this turn go along.
+            // Lets other tasks of this scheduler tick add their commands to the batch.
             tokio::task::yield_now().await;
         }
     }
@@ -166,7 +166,8 @@ impl Commands {
                 },
                 () = self.overflows() => return Failure::passing("it takes nothing"),
             };
-            // A cluster's node that was lost may have come back empty to answer them.
+            // A lost cluster node may have restarted empty before it answered, so its replies are
+            // not trusted.
             if lost.is() {
                 return lost.wait().await;
             }
@@ -186,7 +187,7 @@ impl Commands {
         }
     }
 
-    /// Finds out whether Redis holds what it held before.
+    /// Detects whether Redis has lost the data that it held before.
     async fn greet(&self, connection: &mut Connection) -> Result<(), Failure> {
         let name = uuid::Uuid::new_v4().to_string();
         let keys = if self.clustered {
@@ -246,7 +247,7 @@ impl Traffic for Commands {
         connector.is_usable();
         self.came_back.send_modify(|times| *times += 1);
         let why = self.carry(connection, lost).await;
-        // Dropping what waits fails it for those who asked.
+        // Drops the queued senders, which fails the pending requests.
         *self.lock() = Queue::default();
         why
     }

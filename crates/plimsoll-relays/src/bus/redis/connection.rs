@@ -1,5 +1,4 @@
-//! One connection of the client library's: commands that leave together, their replies, and what goes
-//! wrong.
+//! One connection of the client library: command batches, their replies, and its errors.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,20 +17,20 @@ use tokio::time::timeout;
 
 use super::open::{Node, NodeCertificates};
 
-/// A server that answers nothing for so long is given up.
+/// How long a server may take to answer a batch before the connection is given up.
 pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
 
-/// Commands that leave together.
+/// Commands that are sent together.
 #[derive(Default)]
 pub(super) struct Batch {
     commands: Pipeline,
-    /// The route of each command in a cluster.
+    /// The route of each command; unused outside a cluster.
     routes: Vec<Route>,
     pub(super) bytes: usize,
 }
 
 impl Batch {
-    /// Appends a command; `key`: in a cluster, that of the data that it is on.
+    /// Appends a command; in a cluster, `key` selects the node.
     pub(super) fn put(&mut self, key: Option<&str>, command: Cmd) {
         let arguments = command.args_iter().map(|argument| match argument {
             Arg::Simple(argument) => argument.len(),
@@ -48,18 +47,19 @@ impl Batch {
     }
 }
 
-/// What the library has connected to.
+/// A connection to one server or to a cluster.
 pub(super) enum Connection {
     One(MultiplexedConnection),
     Cluster {
         connection: ClusterConnection<Node>,
-        /// Without them its nodes can't be connected to again.
+        /// Kept alive because the library needs the certificates to reconnect to nodes.
         _certificates: NodeCertificates,
     },
 }
 
 impl Connection {
-    /// The replies in the order of the commands. Those on one key are carried out in theirs.
+    /// Sends a batch and returns the replies in the order of the commands. Commands on the same key
+    /// are executed in order.
     pub(super) async fn run(&mut self, batch: Batch) -> Result<Vec<Value>, Failure> {
         let sent = async {
             match self {
@@ -79,7 +79,7 @@ impl Connection {
     }
 }
 
-/// Each slot's commands go together to the node that has it.
+/// Sends the commands of each slot together to the node that holds it.
 async fn run_in_cluster(
     connection: &ClusterConnection<Node>,
     batch: Batch,
@@ -114,9 +114,9 @@ async fn run_in_cluster(
 #[error("{why}")]
 pub(super) struct Failure {
     pub(super) why: String,
-    /// Trying again would not help: a wrong password, a certificate of an unknown authority.
+    /// Retrying would not help: a wrong password, or a certificate of an unknown CA.
     pub(super) lasting: bool,
-    /// It is this process that lacks something, whatever Redis is like.
+    /// This process lacks a resource; the state of Redis is unknown.
     pub(super) ours: bool,
 }
 
@@ -158,7 +158,7 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// An error as the server sent it, which the library has taken apart.
+/// Joins the code and detail into which the library has split a server's error.
 fn in_its_words(code: Option<&str>, detail: Option<&str>) -> Option<String> {
     Some(format!("{} {}", code?, detail.unwrap_or_default()))
 }
@@ -167,21 +167,21 @@ pub(super) fn words_of(error: &ServerError) -> String {
     in_its_words(Some(error.code()), error.details()).unwrap_or_default()
 }
 
-/// The system's error that the library's is of.
+/// Returns the I/O error that caused the library's error.
 fn io_of(error: &RedisError) -> Option<&io::Error> {
     type Shared = Arc<dyn std::error::Error + Send + Sync>;
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<Shared>()?.downcast_ref()
 }
 
-/// Whether the handshake failed, and not the network below it.
+/// Returns whether the TLS handshake failed, rather than the network below it.
 fn is_of_tls(error: &io::Error) -> bool {
     let inner = error.get_ref();
     inner.is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
-/// The error of a server that can't be used for now: it is a replica of another by now, or still
-/// loads its data.
+/// Returns the error of a server that is temporarily unusable: it became a replica or is still
+/// loading its data.
 pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
     let Value::ServerError(error) = reply else {
         return None;
@@ -200,7 +200,7 @@ pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
     }
 }
 
-/// The first error among replies.
+/// Returns the first error among the replies.
 pub(super) fn error_in(replies: &[Value]) -> Option<Failure> {
     replies.iter().find_map(|reply| match reply {
         Value::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),

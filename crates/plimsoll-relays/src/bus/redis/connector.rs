@@ -1,5 +1,5 @@
-//! Connects to Redis again whenever the connection is lost: one connection for commands, a few for
-//! subscriptions. The client library speaks to the servers; here is what happens when it fails.
+//! Keeps a connection to Redis: one for commands, a few for subscriptions, each made again after a
+//! loss. The client library speaks the protocol; this module handles its failures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ use super::open::CONNECT_LIMIT;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Whether a connection, or that to a node of the cluster, was lost.
+/// Becomes true when the connection, or one to a node of the cluster, is lost.
 #[derive(Default)]
 pub(super) struct Lost(watch::Sender<bool>);
 
@@ -25,17 +25,17 @@ impl Lost {
         *self.0.borrow()
     }
 
-    /// Waits for it.
+    /// Waits for the loss.
     pub(super) async fn wait(&self) -> Failure {
-        // The sender is this one's own.
+        // This value holds the sender, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|lost| *lost).await;
         Failure::passing("closed by the server")
     }
 }
 
-/// What a connection is used for.
+/// The user of a connection.
 pub(super) trait Traffic: Send + Sync + 'static {
-    /// What the server sends unasked.
+    /// Handles a message that the server sent unprompted.
     fn pushed(&self, push: PushInfo);
 
     /// Uses a connection for as long as it lasts. Calls [`Connector::is_usable`] once commands are accepted.
@@ -79,7 +79,7 @@ impl Connector {
         }
     }
 
-    /// Waits for the connection, unless it is known that waiting does not help.
+    /// Waits until the connection is usable; fails at once if waiting cannot help.
     pub(super) async fn ready(&self) -> Result<(), Failure> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
@@ -92,7 +92,7 @@ impl Connector {
         }
     }
 
-    /// Why there is none.
+    /// Returns the last error, if there is no connection.
     pub(super) fn why_down(&self) -> Option<Failure> {
         match &*self.state.borrow() {
             State::Up => None,
@@ -100,7 +100,7 @@ impl Connector {
         }
     }
 
-    /// Connects and serves `traffic`, again and again.
+    /// Connects and serves `traffic` in a loop.
     pub(super) async fn keep<T: Traffic>(self: Arc<Connector>, traffic: Arc<T>) {
         let mut pause = FIRST_PAUSE;
         loop {

@@ -1,5 +1,5 @@
-//! The bus over Redis: one connection for commands, a few for subscriptions, whatever
-//! the number of sessions.
+//! The bus over Redis: one connection for commands and a few for subscriptions, whatever the number
+//! of sessions.
 
 mod address;
 mod bounded;
@@ -35,9 +35,10 @@ use subscriber::{PLAIN_COMMANDS, SHARDED_COMMANDS, Subscriber, Words};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const AFTER_CLOSE_SECONDS: i64 = 60;
-/// How long the lock of a run lasts that its backend does not renew, because it was killed.
+/// How long the lock of a run lasts if its backend dies and no longer renews it.
 const LEASE_SECONDS: u64 = 60;
-/// Sets `KEYS[1]` to "EPOCH SEQ", for `ARGV[3]` seconds; not to a lower number of the same epoch.
+/// Sets `KEYS[1]` to "EPOCH SEQ" for `ARGV[3]` seconds, unless it holds a higher number of the same
+/// epoch.
 const NOTE_STOPPED: &str = "local old = redis.call('GET', KEYS[1]) \
     if old then \
       local epoch, seq = string.match(old, '^(%d+) (%d+)$') \
@@ -47,15 +48,15 @@ const NOTE_STOPPED: &str = "local old = redis.call('GET', KEYS[1]) \
     return 1";
 const RESTORE_POLL: Duration = Duration::from_millis(50);
 
-/// How the bus uses Redis.
+/// Options of the bus over Redis.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisOptions {
     /// Connections that carry the subscriptions of all sessions.
     pub subscribers: usize,
     /// A session and its log are forgotten this long after the last run.
     pub ttl: Duration,
-    /// Sharded channels (Redis 7): cheaper, and another kind than the plain ones, so that
-    /// all who publish and all who subscribe have to agree. A cluster has them in any case.
+    /// Use sharded channels (Redis 7), which are cheaper. They are distinct from plain channels, so
+    /// all publishers and subscribers must agree. A cluster always uses them.
     pub sharded: bool,
 }
 
@@ -165,7 +166,7 @@ impl Redis {
         }
         let publish = self.words.publish;
         let info = cmd("COMMAND").arg("INFO").arg(publish).take();
-        // A server that lacks the command answers with nil.
+        // A server that lacks the command answers nil.
         let known: ([Value; 1],) = self.ask("", [info]).await?;
         match known {
             ([Value::Nil],) => Err(self.refused(&format!(
@@ -201,7 +202,8 @@ impl Redis {
         }
     }
 
-    /// The name of a session's key or channel. In a cluster all of a session's are in one slot.
+    /// Returns the name of a session's key or channel. In a cluster, all of a session share one
+    /// slot.
     fn name(&self, session: &str, what: &str) -> String {
         if self.clustered {
             format!("session:{{{session}}}:{what}")
@@ -214,8 +216,7 @@ impl Redis {
         self.name(session, way.name())
     }
 
-    /// Sends commands on the data of a session (or another key) together and waits for all
-    /// their replies.
+    /// Sends commands on the data of a session (or another key) together and waits for all replies.
     async fn ask<T: FromRedisValue>(
         &self,
         key: &str,
@@ -259,7 +260,7 @@ impl Redis {
         self.ask(session, [set].into_iter().chain(lock)).await
     }
 
-    /// Takes the lock of a session's run, unless another has it.
+    /// Returns the command that takes the lock of a session's run if it is free.
     fn lock_if_free(&self, session: &str) -> Cmd {
         let lock = self.name(session, "run");
         expiring(&lock, 1, LEASE_SECONDS).arg("NX").take()
@@ -303,8 +304,8 @@ impl Redis {
         };
         if locked.is_none() {
             let (_, processes) = counts;
-            // A run that goes on listens; a lock without another listener has outlived its
-            // backend. Two runs of one process share a subscription.
+            // A run in progress has a listener; a lock without one has outlived its backend. Two
+            // runs of one process share a subscription.
             if processes > 1 || self.subscriber(&up).channels.listeners(&up) > 1 {
                 return Err(BeginError::Busy);
             }
@@ -324,8 +325,9 @@ impl Redis {
         let then = match part {
             Part::First => Some(Cmd::expire(&log, self.ttl_seconds)),
             Part::Middle => None,
-            // In the log, so the next run counts on from it; not yet published, so that run is
-            // not refused.
+            // The lock is released after the frame is in the log, so that the next run continues
+            // its numbers, and before it is published, so that the client may start that run at
+            // once.
             Part::Last => Some(Cmd::del(self.name(session, "run"))),
         };
         let push = Cmd::rpush(&log, &frame[..]);
@@ -342,7 +344,7 @@ impl Redis {
 
     pub(super) async fn confirm(&self, session: &str) -> Result<(), BusError> {
         let log = self.name(session, "log");
-        // Nothing to expire: the log is not there, so posts were lost.
+        // Nothing to expire: the log is missing, so posts were lost.
         match self
             .ask(session, [Cmd::expire(&log, self.ttl_seconds)])
             .await?
@@ -431,7 +433,8 @@ impl Redis {
         let known = known.and_then(reached);
         let newest = match (&frame, known) {
             (Some(frame), _) => Stamp::of(frame),
-            // The log was lost, and what was in it is known from who restored the session.
+            // The log was lost; the position is the one given by the instance that restored the
+            // session.
             (_, Some(known)) => Stamp {
                 seq: (known.last > 0).then_some(known.last),
                 epoch: Some(known.epoch),
@@ -447,8 +450,8 @@ impl Redis {
     }
 }
 
-/// What a run that begins finds: the session, whether the lock was free, the newest frame, and who
-/// listens to what clients send.
+/// The replies when a run begins: the session, whether the lock was free, the newest frame, and the
+/// number of listeners of the up channel.
 type Begin = (
     Option<String>,
     Option<()>,
@@ -458,14 +461,14 @@ type Begin = (
     (),
 );
 
-/// A key that is set for some seconds.
+/// Returns the command that sets a key with a lifetime in seconds.
 fn expiring(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
     let mut set = cmd("SET");
     set.arg(key).arg(value).arg("EX").arg(seconds);
     set
 }
 
-/// What a key holds: `EPOCH`, or `EPOCH LAST`; the epoch's has both where it was restored.
+/// Parses `EPOCH` or `EPOCH LAST`; the epoch's key has both after a restore.
 fn reached(text: String) -> Option<Reached> {
     let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
     Some(Reached {

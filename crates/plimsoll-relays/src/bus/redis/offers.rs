@@ -1,7 +1,7 @@
-//! Runs that one backend offers to the others, because it stops before they have ended.
+//! Hands runs over to other backends when this one stops before they have ended.
 //!
-//! The lock of a run on offer holds the offer's name, and the instance that replaces it has the
-//! run. Instances that can be offered anything share a Redis: inside one process there are none.
+//! The lock of an offered run holds the offer's name; the instance that replaces that name owns the
+//! run. Only instances that share a Redis can take offers, so the embedded bus has none.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::bus::channels::{Listening, Sink};
 use crate::bus::{BusError, Reached};
 
 const OFFERS_CHANNEL: &str = "sessions:offers";
-/// Others take what they are offered by then.
+/// How long other instances may take to accept an offer.
 const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
 const TAKEN_POLL: Duration = Duration::from_millis(20);
 /// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
@@ -23,12 +23,12 @@ const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
     return 1";
 
-/// A run that another instance is to carry on after the last frame that its log has.
+/// A run that another instance is to continue after the last frame in its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// The session that the run belongs to.
     pub(crate) session: String,
-    /// Tokens of the whole answer.
+    /// Tokens of the complete answer.
     pub(crate) tokens: usize,
     /// The session's position when the run began.
     #[serde(flatten)]
@@ -38,7 +38,7 @@ pub(crate) struct Offer {
 }
 
 impl Redis {
-    /// Listens to what [`Redis::offer`] offers.
+    /// Subscribes to the offers of [`Redis::offer`].
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -46,8 +46,8 @@ impl Redis {
         self.listen(OFFERS_CHANNEL, sink).await
     }
 
-    /// Offers a run of the caller's to all other backends; whether one has taken it. Nothing
-    /// may be posted of a run that was taken.
+    /// Offers a run of this instance to all other backends; returns whether one has taken it. No
+    /// frame of a run may be posted after it was taken.
     ///
     /// # Errors
     /// When the bus can't be reached.
@@ -79,12 +79,11 @@ impl Redis {
                 sleep(TAKEN_POLL).await;
             }
         }
-        // Ours again, unless it was taken just now.
+        // Takes the run back, unless another instance took it in the meantime.
         Ok(!self.take(&offer).await?)
     }
 
-    /// Takes a run that was offered; `false`: another instance has it, or it is not on offer any
-    /// more.
+    /// Takes an offered run; returns `false` if another instance has it or the offer was withdrawn.
     ///
     /// # Errors
     /// When the bus can't be reached.

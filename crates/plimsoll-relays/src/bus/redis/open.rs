@@ -1,4 +1,4 @@
-//! Opens connections to servers of Redis whose replies are [`Bounded`], for the client library to use.
+//! Opens connections to Redis servers whose replies are [`Bounded`], for use by the client library.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ use super::bounded::Bounded;
 /// How long connecting to a server may take.
 pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Connects to one server. `limit`: for all of it.
+/// Connects to one server; `limit` bounds the whole process.
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,
@@ -56,7 +56,7 @@ pub(super) async fn open(
     opened.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Connects to the first of a name's addresses that answers.
+/// Connects to the first address of a name that accepts.
 async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {
@@ -81,7 +81,7 @@ async fn hand_over(
     let settings = info.redis_settings();
     let (connection, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;
-    // It ends with the connection.
+    // The task ends with the connection.
     tokio::spawn(driver);
     Ok(connection)
 }
@@ -107,7 +107,7 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
             let chain = CertificateDer::pem_slice_iter(&client.client_cert);
             let chain = chain.collect::<Result<Vec<_>, _>>();
             let chain = chain.map_err(|e| bad(e.to_string()))?;
-            // What a library says of a key may show it.
+            // A library's error message about a key may quote it.
             let key = PrivateKeyDer::from_pem_slice(&client.client_key)
                 .map_err(|_| bad("the client's key is no PEM".to_owned()))?;
             (config.with_client_auth_cert(chain, key)).map_err(|e| bad(e.to_string()))
@@ -116,15 +116,15 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
     }
 }
 
-/// The certificates of each cluster that is connected to, by number.
+/// The certificates of each cluster with a connection, by number.
 static CLUSTER_CERTIFICATES: LazyLock<Mutex<HashMap<i64, Option<TlsCertificates>>>> =
     LazyLock::new(Mutex::default);
 
-/// Certificates for the nodes of a cluster, kept for as long as this lives.
+/// Certificates for the nodes of a cluster, kept until this is dropped.
 ///
-/// The library has nodes connected to by a function without any state, and lets no other code read the certificates
-/// that it was given. All that it passes on unchanged is the number of the database; as a cluster has none but 0, that
-/// tells clusters apart here.
+/// The library connects to nodes with a stateless function and offers no access to the certificates
+/// that it was given. The only setting that it passes on unchanged is the database number; a
+/// cluster has no database but 0, so that number identifies the cluster here.
 pub(super) struct NodeCertificates(i64);
 
 impl NodeCertificates {
@@ -138,7 +138,7 @@ impl NodeCertificates {
         NodeCertificates(number)
     }
 
-    /// What the library is to be given as the number of the database.
+    /// Returns the number to pass to the library as the database.
     pub(super) fn number(&self) -> i64 {
         self.0
     }
@@ -153,7 +153,7 @@ impl Drop for NodeCertificates {
     }
 }
 
-/// A connection to a cluster's node.
+/// A connection to a node of a cluster.
 #[derive(Clone)]
 pub(super) struct Node(MultiplexedConnection);
 

@@ -1,5 +1,5 @@
-//! Asks Sentinels which server is the master. The client library could do so, but it keeps whatever a Sentinel sends;
-//! here the connections are those of [`open`], whose replies are bounded.
+//! Asks Sentinels for the address of the master. The client library could do this, but it buffers
+//! whatever a Sentinel sends; connections made by [`open`] bound the replies.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use tokio::time::timeout;
 
 use super::open::{CONNECT_LIMIT, open};
 
-/// How long one Sentinel may take to name a master, and that master to say that it is one. A Sentinel further back in
-/// the list may have answered by then.
+/// How long one Sentinel may take to name a master, and that master to confirm its role. By then a
+/// later Sentinel in the list may have answered.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
-/// Sentinels that are asked at once.
+/// Sentinels that are asked concurrently.
 const MAX_LOOKUPS: usize = 8;
 
-/// Finds the master by this name: that of the first Sentinel in the list that names one. `to_master` makes what is
-/// needed to connect there.
+/// Finds the master of this name: the one named by the first Sentinel in the list that knows it.
+/// `to_master` builds the connection settings.
 ///
 /// # Errors
-/// No Sentinel names a server that is the master; the error is that of such a server, if there is one.
+/// No Sentinel names a reachable master; if a named server failed, the error is that server's.
 pub(super) async fn find_master(
     sentinels: &[ConnectionAddr],
     name: &str,
@@ -69,13 +69,13 @@ fn silent() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
-/// No Sentinel knows the name; and whether a server that one named is at fault.
+/// Returns the error that no Sentinel knows the name, and `false`: no named server is at fault.
 fn not_found() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
     (false, (kind, "no Sentinel names such a master").into())
 }
 
-/// What one Sentinel says. The inner error is that of the server that it names.
+/// Asks one Sentinel. The inner error is that of the server that it names.
 async fn look_up(
     sentinel: ConnectionAddr,
     name: &str,
@@ -103,7 +103,7 @@ async fn look_up(
     }
 }
 
-/// The host and port of a master, if it has this name and is not known to be down.
+/// Returns the host and port of a master that has this name and is not marked down.
 fn named<'a>(master: &'a HashMap<String, String>, name: &str) -> Option<(&'a str, u16)> {
     let field = |key: &str| master.get(key).map(String::as_str);
     let mut flags = field("flags")?.split(',');
@@ -114,7 +114,8 @@ fn named<'a>(master: &'a HashMap<String, String>, name: &str) -> Option<(&'a str
     Some((field("ip")?, field("port")?.parse().ok()?))
 }
 
-/// Whether a server says of itself that it is a master. A Sentinel may not have noticed yet that it no longer is.
+/// Returns whether a server reports itself as master; a Sentinel may not have noticed a failover
+/// yet.
 async fn is_master(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,
@@ -127,7 +128,7 @@ async fn is_master(
             _ => false,
         }),
         Ok(_) => Ok(false),
-        // The user may not be allowed to ask.
+        // The user may lack permission for `ROLE`.
         Err(e) if e.is_io_error() => Err(e),
         Err(e) => says_master(&mut connection).await.map_err(|_| e),
     }

@@ -1,5 +1,6 @@
-//! A connection that carries subscriptions. Changes of what is listened to leave together, the last of
-//! each channel; after a loss all of them are made again, and then listeners read their logs.
+//! A connection that carries subscriptions. Changes are sent in batches that keep only the last
+//! change of each channel; after a reconnect all channels are subscribed again, and then listeners
+//! read their logs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +14,12 @@ use super::connection::{Batch, Connection, Failure, error_in};
 use super::connector::{Connector, Lost, Traffic};
 use crate::bus::channels::Channels;
 
-/// A silent server is asked for a sign of life this often.
+/// How often an idle connection is checked.
 const PING_EVERY: Duration = Duration::from_secs(5);
-/// Channels subscribed in one batch.
+/// Most channels subscribed in one batch.
 const SUBSCRIBE_AT_ONCE: usize = 512;
 
-/// The words for channels of a kind.
+/// The command names for plain or sharded channels.
 pub(super) struct Words {
     subscribe: &'static str,
     unsubscribe: &'static str,
@@ -129,12 +130,12 @@ impl Traffic for Subscriber {
                 tokio::select! {
                     () = channels.changed.notified() => tokio::task::yield_now().await,
                     Ok(()) = came_back.changed() => {
-                        // The library makes connections to a cluster's nodes again by itself,
-                        // and does not report whether all subscriptions have followed.
+                        // The library reconnects to a cluster's nodes by itself and does not report
+                        // whether all subscriptions were restored.
                         if self.clustered {
                             self.carry_out(&mut connection, all()).await?;
                         }
-                        // Listeners announce the sessions that Redis has lost.
+                        // Makes listeners restore the sessions that Redis has lost.
                         channels.resync();
                     }
                     why = lost.wait() => return Err(why),

@@ -1,4 +1,4 @@
-//! What a client missed, from its session's log; and what a gateway does for a session whose log is lost.
+//! Sends a client the frames that it missed, from its session's log, and handles the loss of a log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,17 +10,16 @@ use tokio::time::{Instant, Sleep};
 use super::Socket;
 use crate::bus::{Bus, HISTORY_PAGE, Reached, Run, Stamp, new_epoch};
 
-/// A log that could not be read is tried again after this.
+/// Delay before a failed read of the log is retried.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 
 impl Socket {
-    /// Takes a page of the log from the client's place on. What can't be read now is
-    /// tried again; for what is not there any more the client gets a
-    /// notice, and the session is closed.
+    /// Reads a page of the log from the client's position on. A read that fails is retried; if
+    /// frames are missing from the log, the client is notified and the session is closed.
     pub(super) async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
         self.gateway.metrics.log_reads.inc();
         let bus = self.gateway.bus.clone();
-        // Frame n stands at n − 1, or later where some were posted twice.
+        // Frame n is at index n − 1, or later if frames were posted twice.
         let mut position = self.delivery.last.unwrap_or(0);
         let mut from_the_start = position == 0;
         loop {
@@ -33,7 +32,7 @@ impl Socket {
             self.delivery = delivery;
             if hole {
                 if !from_the_start {
-                    // Frames were lost from the log, so they stand earlier than they did.
+                    // Frames were lost from the log, so the rest moved towards its beginning.
                     from_the_start = true;
                     position = 0;
                     continue;
@@ -46,7 +45,7 @@ impl Socket {
             if page.len() == HISTORY_PAGE {
                 position += HISTORY_PAGE as u64;
                 if self.delivery != before {
-                    // The next page when this one is written.
+                    // The next page is read when this one is written.
                     return;
                 }
                 continue;
@@ -68,8 +67,9 @@ impl Socket {
         }
     }
 
-    /// The bus has lost its data: this socket knows the session, and where its numbers are.
-    /// Those of a client that missed some begin anew, so that it is notified of the gap.
+    /// Restores the session after the bus has lost its data, with the position that this socket
+    /// knows. If the client missed frames the numbers start anew, so that it is notified of the
+    /// gap.
     pub(super) async fn restore_if_lost(&mut self) {
         let losses = self.gateway.bus.losses();
         if losses == self.losses {
@@ -86,13 +86,14 @@ impl Socket {
             },
         };
         let bus = &self.gateway.bus;
-        // Where it can't be reached this happens when it is back, which wakes this task.
+        // If the bus is down, this runs again when it is back, which wakes this task.
         if !self.open || bus.restore(&self.session, begun, Run::Over).await.is_ok() {
             self.losses = losses;
         }
     }
 
-    /// The beginning of the log is lost: begins with what there is.
+    /// Skips the frames that the log has lost from its beginning; returns `false` if there are
+    /// none.
     fn skip_what_is_gone(&mut self, page: &[Bytes]) -> bool {
         let first = page.iter().find_map(|frame| Stamp::of(frame).seq);
         let last = self.delivery.last.unwrap_or(0);
@@ -110,8 +111,8 @@ impl Socket {
         self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
     }
 
-    /// Finds out where the frames are that the client should have and that were not found at their
-    /// place in the log.
+    /// Finds out where frames are that the client should have but that were not at their position
+    /// in the log.
     async fn rest_of_log(&mut self, bus: &Bus) -> Rest {
         let Ok(standing) = bus.standing(&self.session).await else {
             return Rest::Nothing;
@@ -137,11 +138,11 @@ impl Socket {
     }
 }
 
-/// What there is of a log besides what was found where it was looked for.
+/// Whether the log has frames for the client other than at the expected position.
 enum Rest {
     Nothing,
-    /// It has begun anew: look from its beginning.
+    /// The log was restarted: read it from the beginning.
     Elsewhere,
-    /// It was lost with frames that the client has not.
+    /// The log was lost, with frames that the client does not have.
     Gone,
 }

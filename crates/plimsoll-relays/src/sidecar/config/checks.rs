@@ -1,4 +1,4 @@
-//! What may be wrong with a sidecar's file that is well-formed.
+//! Semantic checks of a config file that parsed.
 
 use plimsoll_model::plan::Trust;
 use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
@@ -7,7 +7,7 @@ use plimsoll_protocols::relayed::{Carriage, Relayed};
 use super::{Config, LARGEST_MAX_FRAME, MAX_WORKERS, Route, SHORTEST_LOOKUP};
 use crate::sidecar::names::Upstream;
 
-/// With the key that is wrong, and what would be right.
+/// `Err` holds the invalid key and the correction.
 pub(super) type Checked = Result<(), (String, String)>;
 
 fn wrong(key: &str, problem: impl Into<String>) -> Checked {
@@ -18,7 +18,7 @@ fn ensure(is_fine: bool, key: &str, problem: &str) -> Checked {
     if is_fine { Ok(()) } else { wrong(key, problem) }
 }
 
-/// The protocols that are carried so, as messages list them.
+/// Lists the protocols that are relayed in some way, for messages.
 fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
     let named = RELAYED_PROTOCOLS
         .iter()
@@ -39,7 +39,7 @@ fn has_file(carriage: &Carriage<Codec>) -> bool {
 }
 
 impl Config {
-    /// The keys above the routes.
+    /// Checks the keys above the routes.
     pub(super) fn check_itself(&self) -> Checked {
         let has_routes = !self.route.is_empty();
         ensure(has_routes, "route", "none: write at least one [[route]]")?;
@@ -52,7 +52,7 @@ impl Config {
         ensure(is_seldom, "lookup", "too often: use 100ms or more")
     }
 
-    /// Where a route is among the others: its name, where it listens and where its calls go.
+    /// Checks a route against the others: its name, its address and loops.
     pub(super) fn check_place(&self, i: usize) -> Checked {
         let route = &self.route[i];
         let is_known = self.route[..i].iter().any(|other| other.name == route.name);
@@ -124,7 +124,7 @@ impl Route {
         }
     }
 
-    /// Keys that the route's protocol does not have.
+    /// Rejects keys that the route's protocol does not have.
     fn check_protocol(&self) -> Checked {
         let Relayed { name, carriage } = self.protocol;
         let of_calls = [

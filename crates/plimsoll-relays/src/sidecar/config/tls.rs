@@ -7,24 +7,23 @@ use plimsoll_model::spec::{self, TlsSpec};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-/// What those who connect are shown, and held to: files that are looked at again every two
-/// seconds.
+/// TLS towards clients. The files are checked for changes every two seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
-    /// What the clients' certificates must be signed by.
+    /// The CA that must have signed the clients' certificates.
     pub ca: PathBuf,
-    /// What they are shown: the certificate, and those between it and the CA.
+    /// The certificate to present, with its intermediate certificates.
     pub cert: PathBuf,
-    /// Of `cert`.
+    /// The private key of `cert`.
     pub key: PathBuf,
-    /// Versions of TLS that are taken. Default 1.3 and 1.2.
+    /// Accepted versions of TLS. Default 1.3 and 1.2.
     pub versions: Option<Vec<Version>>,
-    /// Known to be refused with a reason: clients' names are not checked.
+    /// Only parsed so that it can be rejected with a reason: clients' names are not checked.
     pub(super) server_name: Option<String>,
 }
 
-/// A version of TLS, by its name in a file.
+/// A version of TLS, parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version(pub TlsVersion);
 
@@ -40,7 +39,7 @@ impl<'de> Deserialize<'de> for Version {
     }
 }
 
-/// Both where none is named.
+/// Returns the configured versions, or both if none is given.
 pub(in super::super) fn versions(given: Option<&[Version]>) -> Vec<TlsVersion> {
     match given {
         Some(given) => given.iter().map(|version| version.0).collect(),
@@ -48,24 +47,25 @@ pub(in super::super) fn versions(given: Option<&[Version]>) -> Vec<TlsVersion> {
     }
 }
 
-/// What the upstream is held to, and shown: the choices of a load's `[tls]`. Files are looked
-/// at again every two seconds.
+/// TLS towards the upstream, with the options of a load's `[tls]`. The files are checked for
+/// changes every two seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UpstreamTls {
-    /// Certificates that one must sign the upstream's, or be it. Default: the system's.
+    /// Certificates one of which must have signed the upstream's, or be it. Default: the system's.
     pub ca: Option<PathBuf>,
-    /// In place of `ca`: fingerprints of certificates, `sha256:…`.
+    /// Fingerprints of accepted certificates, `sha256:…`, instead of `ca`.
     pub pin: Option<Vec<String>>,
-    /// In place of both: any certificate will do.
+    /// Accept any certificate, instead of `ca` and `pin`.
     pub insecure: Option<bool>,
-    /// What is shown to an upstream that asks. Default: nothing.
+    /// The client certificate for an upstream that asks for one. Default: none.
     pub cert: Option<PathBuf>,
-    /// Of `cert`.
+    /// The private key of `cert`.
     pub key: Option<PathBuf>,
-    /// Versions of TLS that are offered. Default 1.3 and 1.2.
+    /// Offered versions of TLS. Default 1.3 and 1.2.
     pub versions: Option<Vec<Version>>,
-    /// The name its certificate must be for. Default: the upstream's name, or IP address.
+    /// The name that the upstream's certificate must be for. Default: the upstream's host or IP
+    /// address.
     pub server_name: Option<String>,
 }
 

@@ -1,4 +1,5 @@
-//! Calls under way: which stream of a client's connection goes with which one upstream.
+//! Calls over HTTP/2: the stream of a client's connection and the upstream stream that it is
+//! relayed to.
 
 use std::sync::Arc;
 
@@ -14,16 +15,16 @@ pub(crate) enum Way {
     Down,
 }
 
-/// One side's stream.
+/// A stream on one side of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    /// The token of its connection.
+    /// The token of the stream's connection.
     pub(crate) token: u64,
-    /// 0: not opened yet, or over.
+    /// The stream's id; 0 if it is not opened yet or is over.
     pub(crate) stream: u32,
 }
 
-/// No connection has this token.
+/// A token that no connection has.
 const NO_CONNECTION: u64 = u64::MAX;
 
 impl End {
@@ -42,34 +43,35 @@ pub(crate) struct Exchange {
     pub(crate) to_up: Queue,
     pub(crate) to_down: Queue,
     pub(crate) request: Arc<Fields>,
-    /// The answer's headers have been passed on.
+    /// The answer's header fields have been passed on.
     pub(crate) begun: bool,
-    /// How often an upstream was looked for.
+    /// Number of attempts to find an upstream.
     pub(crate) tries: u8,
     pub(crate) began: Time,
     pub(crate) deadline: Time,
-    /// The time by which more than header fields must have come, from either side.
+    /// When the call times out if neither side has sent more than header fields by then.
     pub(crate) request_until: Time,
-    /// No upstream was looked for yet.
+    /// No upstream has been looked for yet.
     pub(crate) is_fresh: bool,
-    /// The upstream that it went to, by its place.
+    /// Index of the upstream that the call was given to.
     pub(crate) endpoint: Option<usize>,
-    /// How it ended, in a word, where that is known.
+    /// The status of the ended call, if known.
     pub(crate) status: Option<String>,
-    /// The same as a number: see [`Fields::code`].
+    /// The status as a number: see [`Fields::code`].
     pub(crate) code: Option<u32>,
-    /// The sidecar answered it.
+    /// The sidecar answered the call itself.
     pub(crate) by_sidecar: bool,
-    /// Bytes of data that have come from the client; the next: from the upstream.
+    /// Bytes of data received from the client; `bytes_down` are those from the upstream.
     pub(crate) bytes_up: u64,
     pub(crate) bytes_down: u64,
-    /// The value of `content-length` on either side; `None`: there is none.
+    /// The value of `content-length` of the request, `length_down` that of the answer; `None`
+    /// without one.
     pub(crate) length_up: Option<u64>,
     pub(crate) length_down: Option<u64>,
 }
 
 impl Exchange {
-    /// Returns where it comes from, where it goes, and what waits in between.
+    /// Returns the source, the destination and the queue of a direction.
     pub(crate) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
         match way {
             Way::Up => (self.down, self.up, &mut self.to_up),
@@ -77,7 +79,7 @@ impl Exchange {
         }
     }
 
-    /// Counts data that came, and compares it with `content-length` (RFC 9113, 8.1.1).
+    /// Counts received data and compares it with `content-length` (RFC 9113, 8.1.1).
     pub(crate) fn count(&mut self, way: Way, data: &[u8], end: write::End) -> Option<&'static str> {
         let (bytes, length) = match way {
             Way::Up => (&mut self.bytes_up, self.length_up),
@@ -93,12 +95,12 @@ impl Exchange {
         (!is_fine).then_some("DATA of another length than `content-length` (RFC 9113, 8.1.1)")
     }
 
-    /// Its client has sent header fields, and nothing else so far.
+    /// Returns whether the client has sent nothing but header fields so far.
     pub(crate) fn is_bare(&self) -> bool {
         self.request_until != Time::NEVER
     }
 
-    /// Which way goes what comes from the connection `token`.
+    /// Returns the direction of data that comes from the connection `token`.
     pub(crate) fn way_from(&self, token: u64) -> Way {
         if self.down.token == token {
             Way::Up

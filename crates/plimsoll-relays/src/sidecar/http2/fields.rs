@@ -1,10 +1,9 @@
-//! Field lists on their way through: read from one connection's header block, written as
-//! another's.
+//! Relays field lists: decodes one connection's header blocks and encodes them for another.
 //!
-//! HPACK's tables belong to a connection, so a block can't be passed on as it is. But
-//! lists repeat, and a block that changes no table is a pure function of its list until
-//! one that does: the last few are remembered on both sides and recognised by comparing
-//! bytes, so that in the steady state nothing is decoded or encoded.
+//! HPACK's tables belong to a connection, so a block cannot be forwarded unchanged. But field lists
+//! repeat, and until a block changes a table, each block is a pure function of its list. The last
+//! few blocks are therefore cached on both sides and found by comparing bytes, so that in the
+//! steady state nothing is decoded or encoded.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,17 +14,17 @@ use plimsoll_protocols::relayed::StreamFields;
 use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
 use plimsoll_wire::http2::{MAX_HEADER_LIST, MessageCheck};
 
-/// Blocks remembered, on either side.
+/// Number of blocks cached on each side.
 const MAX_REMEMBERED_BLOCKS: usize = 4;
 
-/// What the other side may keep in the table that we decode with. Bytes.
+/// Size of the decoder's table that the peer may use, in bytes.
 const TABLE_SIZE: u32 = 4096;
 
-/// The longest list or block remembered. Bytes.
+/// Longest list or block that is cached, in bytes.
 const LONGEST_REMEMBERED: usize = 1024;
 
-/// Fields whose values differ from call to call, besides those of the protocol: they would push the
-/// others out of the peer's table.
+/// Fields whose values differ from call to call, besides those of the protocol. Indexing them would
+/// evict other fields from the peer's table.
 const CHANGING_FIELDS: [&[u8]; 6] = [
     b"content-length",
     b"date",
@@ -35,18 +34,18 @@ const CHANGING_FIELDS: [&[u8]; 6] = [
     b"x-request-id",
 ];
 
-/// A field list, and what of it matters to a relay.
+/// A field list, with the properties that a relay needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
-    /// Each field: its name's length, its value's, whether it is sensitive; name; value.
+    /// The fields in sequence: length of the name, length of the value, sensitivity, name, value.
     packed: Vec<u8>,
-    /// What RFC 9113 says of it.
+    /// Whether the list is valid under RFC 9113.
     pub(crate) check: MessageCheck,
     /// The fields of the protocol above HTTP/2.
     pub(crate) metadata: Streams,
 }
 
-/// How the sidecar itself answers a call: in the terms of the protocol, and in those of plain HTTP.
+/// The sidecar's own answer to a call, as a status of the protocol and of plain HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) outcome: Outcome,
@@ -54,7 +53,7 @@ pub(crate) struct Verdict {
     pub(crate) why: Cow<'static, str>,
 }
 
-/// Added to the statuses of HTTP, so that they are none of the protocol's.
+/// Added to HTTP statuses to keep them apart from those of the protocol.
 const HTTP_CODE_OFFSET: u32 = 1000;
 
 const FIELD_HEAD_BYTES: usize = 9;
@@ -76,14 +75,14 @@ impl Fields {
         })
     }
 
-    /// A field's value.
+    /// Returns the value of a field.
     pub(crate) fn find(&self, name: &[u8]) -> Option<&[u8]> {
         self.iter()
             .find(|field| field.name == name)
             .map(|f| f.value)
     }
 
-    /// How a call ended whose answer these are, or are the trailers of.
+    /// Returns the status of the call, if these are the header fields or trailers of its answer.
     pub(crate) fn status(&self) -> Option<String> {
         match self.metadata.status() {
             Some(status) => Some(Streams::status_name(status)),
@@ -91,7 +90,7 @@ impl Fields {
         }
     }
 
-    /// The same as a number: that of the protocol, or 1000 and that of HTTP.
+    /// Returns the status as a number: the protocol's, or 1000 plus HTTP's.
     pub(crate) fn code(&self) -> Option<u32> {
         self.metadata.status().or_else(|| {
             let status = std::str::from_utf8(self.http_status()?).ok()?;
@@ -99,13 +98,13 @@ impl Fields {
         })
     }
 
-    /// Returns the HTTP status where the protocol has no status of its own.
+    /// Returns the HTTP status, if the protocol has no status of its own.
     fn http_status(&self) -> Option<&[u8]> {
         self.find(b":status")
             .filter(|_| !self.metadata.are_of_protocol())
     }
 
-    /// What people call it; `None`: an answer without a status.
+    /// Returns the name of a status; `None` stands for an answer without one.
     pub(crate) fn code_name(code: Option<u32>) -> String {
         match code {
             None => "none".to_owned(),
@@ -116,22 +115,22 @@ impl Fields {
         }
     }
 
-    /// Why it can't begin a request.
+    /// Returns why these fields cannot begin a request.
     pub(crate) fn request_problem(&self) -> Option<&'static str> {
         self.check.request(|name| self.find(name))
     }
 
-    /// Why it can't begin an answer.
+    /// Returns why these fields cannot begin an answer.
     pub(crate) fn answer_problem(&self) -> Option<&'static str> {
         self.check.answer()
     }
 
-    /// Why it can't end a request or an answer.
+    /// Returns why these fields cannot end a request or an answer.
     pub(crate) fn trailers_problem(&self) -> Option<&'static str> {
         self.check.trailers()
     }
 
-    /// The answer that the sidecar gives itself to the request that begins with these.
+    /// Returns the sidecar's own answer to the request that begins with these fields.
     pub(crate) fn answer(&self, verdict: &Verdict) -> Fields {
         let mut fields = Fields::default();
         if self.metadata.are_of_protocol() {
@@ -143,14 +142,14 @@ impl Fields {
         fields
     }
 
-    /// The end that the sidecar gives an answer of the protocol that has begun.
+    /// Returns the trailers with which the sidecar ends an answer that has begun.
     pub(crate) fn end(verdict: &Verdict) -> Fields {
         let mut fields = Fields::default();
         Streams::end_answer(verdict.outcome, &verdict.why, fields.pusher());
         fields
     }
 
-    /// Returns the access log's word for the verdict on the request that begins with these.
+    /// Returns the access log's status for the sidecar's answer to this request.
     pub(crate) fn status_of(&self, verdict: &Verdict) -> String {
         if self.metadata.are_of_protocol() {
             verdict.outcome.code().to_owned()
@@ -187,7 +186,7 @@ impl Fields {
     }
 }
 
-/// Remembers one more, and forgets the oldest of many.
+/// Caches one more item, and drops the oldest if there are too many.
 fn remember<T>(memo: &mut Vec<T>, thing: T) {
     if memo.len() == MAX_REMEMBERED_BLOCKS {
         memo.remove(0);
@@ -195,7 +194,7 @@ fn remember<T>(memo: &mut Vec<T>, thing: T) {
     memo.push(thing);
 }
 
-/// Reads a connection's header blocks.
+/// Decodes a connection's header blocks.
 #[derive(Debug)]
 pub(super) struct FieldReader {
     decoder: Decoder,
@@ -211,7 +210,7 @@ impl FieldReader {
     }
 
     /// # Errors
-    /// The block breaks RFC 7541, and the connection with it.
+    /// The block violates RFC 7541, which makes the connection unusable.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Fields>, HpackError> {
         if let Some((_, fields)) = self.memo.iter().find(|(known, _)| known == block) {
             return Ok(Arc::clone(fields));
@@ -232,7 +231,7 @@ impl FieldReader {
     }
 }
 
-/// Writes a connection's header blocks.
+/// Encodes a connection's header blocks.
 #[derive(Debug, Default)]
 pub(super) struct FieldWriter {
     encoder: ListEncoder,
@@ -241,13 +240,13 @@ pub(super) struct FieldWriter {
 }
 
 impl FieldWriter {
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, in bytes.
     pub(super) fn allow(&mut self, size: u32) {
         self.encoder.allow(size);
         self.memo.clear();
     }
 
-    /// The block that encodes `fields` now; it must be sent.
+    /// Encodes `fields`; the block must be sent, because encoding may change the table.
     pub(super) fn block(&mut self, fields: &Fields) -> &[u8] {
         let mut known = self.memo.iter();
         if let Some(place) = known.position(|(known, _)| *known == fields.packed) {

@@ -1,7 +1,8 @@
-//! One HTTP/2 connection's state (RFC 9113) on either side of the sidecar: bytes to
-//! frames, field lists decoded and encoded anew, windows both ways. No socket and no clock.
+//! The state of one HTTP/2 connection (RFC 9113) on either side of the sidecar: parses frames,
+//! re-encodes field lists and keeps the windows in both directions. Performs no I/O and reads no
+//! clock.
 //!
-//! What belongs to what across connections is the worker's: see `worker/http2.rs`.
+//! Calls that span two connections are handled in `worker/http2.rs`.
 
 mod exchange;
 mod fields;

@@ -1,4 +1,4 @@
-//! What waits to go one way on a stream: for a window, or for room in a socket.
+//! Data of a stream in one direction that waits for a window or for room in a socket.
 
 use std::sync::Arc;
 
@@ -6,32 +6,33 @@ use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End};
 
 use super::{Fields, Session};
 
-/// A buffer larger than this is given back when it is empty. Bytes.
+/// A larger buffer is freed when it becomes empty. Bytes.
 const MAX_KEPT_CAPACITY: usize = 4 << 10;
 
-/// What of a request is kept at most, so that it can be sent again. Bytes.
+/// Most bytes of a request that are retained for sending it again.
 const MAX_RESENT: usize = 16 << 10;
 
-/// Bounded by the stream's receive window on the side that it comes from.
+/// The queue is bounded by the receive window of the stream that fills it.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     data: Vec<u8>,
     sent: usize,
-    /// The same, by the connection that it went to before, too.
+    /// Bytes of `data` that were sent to any connection, including an earlier one.
     passed_on: usize,
-    /// What was sent is kept.
+    /// Sent data is retained.
     keeps: bool,
     trailers: Option<Arc<Fields>>,
-    /// END_STREAM comes after the data.
+    /// END_STREAM follows the data.
     ends: bool,
-    /// It was sent.
+    /// END_STREAM was sent.
     pub(crate) ended: bool,
-    /// Its stream is in the list of those that wait.
+    /// The stream is in the list of those that wait.
     pub(crate) listed: bool,
 }
 
 impl Queue {
-    /// A request's queue, which keeps what it has sent, as long as that is short, until an answer begins.
+    /// Returns the queue of a request, which retains what it sent, up to a limit, until the answer
+    /// begins.
     pub(crate) fn keeping() -> Queue {
         Queue {
             keeps: true,
@@ -43,22 +44,22 @@ impl Queue {
         self.waiting() == 0 && (self.ended || !self.ends)
     }
 
-    /// Bytes of data.
+    /// Returns the bytes of data that wait.
     pub(crate) fn waiting(&self) -> usize {
         self.data.len() - self.sent
     }
 
-    /// Bytes of data that no connection was given.
+    /// Returns the bytes of data that were never sent to any connection.
     pub(crate) fn not_passed_on(&self) -> usize {
         self.data.len() - self.passed_on
     }
 
-    /// Nothing is to be sent but the end.
+    /// Returns whether only END_STREAM is left to be sent.
     pub(crate) fn is_bare_end(&self) -> bool {
         self.ends && self.waiting() == 0 && self.trailers.is_none()
     }
 
-    /// The source has sent all that it will.
+    /// Returns whether the source has sent everything.
     pub(crate) fn ends(&self) -> bool {
         self.ends
     }
@@ -68,7 +69,7 @@ impl Queue {
         self.ends |= end.0;
     }
 
-    /// Takes note of data that was sent without being pushed, as nothing waited.
+    /// Records data that was sent directly because the queue was empty.
     pub(crate) fn note_sent(&mut self, data: &[u8], end: End) {
         if self.keeps {
             self.data.extend_from_slice(data);
@@ -80,7 +81,7 @@ impl Queue {
         self.ended |= end.0;
     }
 
-    /// Keeps no longer what was sent.
+    /// Stops retaining sent data.
     pub(crate) fn stop_keeping(&mut self) {
         if self.keeps {
             self.keeps = false;
@@ -88,7 +89,8 @@ impl Queue {
         }
     }
 
-    /// Has everything sent again, on another stream. `false`: it was not kept.
+    /// Starts again from the beginning for another stream; returns `false` if sent data was not
+    /// retained.
     pub(crate) fn rewind(&mut self) -> bool {
         if self.keeps {
             (self.sent, self.ended, self.listed) = (0, false, false);
@@ -96,14 +98,14 @@ impl Queue {
         self.keeps
     }
 
-    /// Nothing comes after these.
+    /// Ends the stream with trailers.
     pub(crate) fn finish(&mut self, trailers: Arc<Fields>) {
         self.trailers = Some(trailers);
         self.ends = true;
     }
 
-    /// Writes what the windows let, while `out` is shorter than `limit`; the bytes of
-    /// data that went for the first time.
+    /// Writes what the windows allow while `out` is shorter than `limit`; returns the bytes of data
+    /// that were sent for the first time.
     pub(crate) fn send(
         &mut self,
         session: &mut Session,
@@ -136,7 +138,7 @@ impl Queue {
         went
     }
 
-    /// Frees the buffer of what was sent, once that is all, unless it may be sent again.
+    /// Frees the buffer once all of it is sent, unless it may be sent again.
     fn drop_sent(&mut self) {
         self.keeps &= self.sent <= MAX_RESENT;
         if self.keeps || self.waiting() > 0 {
@@ -157,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection to a service that has sent its greeting.
+    /// Returns a connection to a service that has sent its SETTINGS.
     fn greeted() -> Session {
         let (mut session, mut greeting) = (Session::new(Side::Client), Vec::new());
         Session::new(Side::Server).open(100, &mut greeting);
@@ -166,7 +168,8 @@ mod tests {
         session
     }
 
-    /// Sends what the queue has on a new stream of a new connection; the bytes and how many are new.
+    /// Sends the queue on a new stream of a new connection; returns the bytes and how many of them
+    /// are new.
     fn sent_anew(queue: &mut Queue) -> (Vec<u8>, usize) {
         let (mut session, mut out) = (greeted(), Vec::new());
         session.adopt(1, 7, End(false));
@@ -186,7 +189,7 @@ mod tests {
         );
         assert!(queue.rewind());
         assert!(!queue.is_empty() && !queue.ended);
-        // Its sender's window was opened by as much already.
+        // The sender's window was already opened for these bytes.
         assert_eq!(sent_anew(&mut queue), (first, 0));
         queue.stop_keeping();
         assert!(!queue.rewind() && queue.ended && queue.is_empty());

@@ -1,8 +1,8 @@
-//! One connection's side of HTTP/2, towards a client or towards an upstream.
+//! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
-//! Frames come out as [`Event`]s one by one, each with the key of the call that its stream
-//! belongs to. What needs no other connection is answered here, or in [`Connection`]: SETTINGS, PING,
-//! frames on streams that are over, streams that break a rule.
+//! Frames are returned one by one as [`Event`]s with the key of the call that their stream belongs
+//! to. Frames that concern no other connection are handled here or in [`Connection`]: SETTINGS,
+//! PING, frames on closed streams, and streams that violate a rule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,29 @@ use plimsoll_wire::http2::{
 use super::Fields;
 use super::fields::{FieldReader, FieldWriter};
 
-/// What waits of one stream at most. Bytes.
+/// Initial receive window of a stream, which bounds what is queued for it. Bytes.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// The same of a stream whose bytes have gone on as they came, so far. Bytes.
+/// Receive window of a stream whose data has always been passed on at once. Bytes.
 const FLOWING_WINDOW: u32 = 256 << 10;
 
-/// What waits of a connection's streams together. Bytes.
+/// Receive window of a connection, which bounds what is queued for its streams together. Bytes.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// Streams that an upstream is given before its SETTINGS.
+/// Streams that may be opened before the upstream's SETTINGS arrive.
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
-/// PINGs without DATA or HEADERS from the peer in between. The last of them is left for a call.
+/// Most PINGs without DATA or HEADERS from the peer in between; the last is reserved for when a
+/// call is open.
 const MAX_PINGS: u8 = 3;
 
-/// The data of our PINGs.
+/// Payload of our PINGs.
 const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
-/// What a frame was for; `key` is the call's.
+/// The result of a frame; `key` is that of the call.
 #[derive(Debug)]
 pub(crate) enum Event<'a> {
-    /// A client's new stream: [`Session::adopt`] it, or [`Session::reset`] it.
+    /// A client opened a stream: [`Session::adopt`] or [`Session::reset`] it.
     Opened {
         stream: u32,
         fields: Arc<Fields>,
@@ -53,11 +54,11 @@ pub(crate) enum Event<'a> {
         data: &'a [u8],
         end_stream: bool,
     },
-    /// The stream is over and forgotten: the peer reset it, or broke a rule on it.
+    /// The stream is closed and forgotten: the peer reset it or violated a rule on it.
     Reset { key: u64, code: ErrorCode },
-    /// More may be sent than before.
+    /// A window was opened, so more may be sent.
     Room,
-    /// No stream above `last_stream` was or will be looked at.
+    /// The peer processes no stream above `last_stream`.
     GoAway { last_stream: u32, code: ErrorCode },
 }
 
@@ -68,11 +69,13 @@ struct Stream {
     receive_window: ReceiveWindow,
     /// The peer has sent END_STREAM.
     ended: bool,
-    /// Its call is over, and it is to be reset later; whether this end has sent END_STREAM.
+    /// Set when the call is over and the stream will be reset later: whether this end has sent
+    /// END_STREAM.
     abandoned: Option<End>,
 }
 
-/// Streams by id. Hashing is for speed: a connection has few, and every frame of a call looks its own up.
+/// Streams by id. The hash function is chosen for speed, because every frame of a call looks up its
+/// stream.
 #[derive(Debug, Default)]
 struct Streams(HashMap<u32, Stream, RandomState>);
 
@@ -92,14 +95,15 @@ pub(crate) struct Session {
     reader: FieldReader,
     writer: FieldWriter,
     streams: Streams,
-    /// A PING of ours has not been answered.
+    /// A PING of ours is unanswered.
     pub(crate) is_beating: bool,
-    /// PINGs of ours since DATA or HEADERS came last.
+    /// PINGs sent since the last DATA or HEADERS.
     pings: u8,
 }
 
 impl Session {
-    /// [`Side::Server`]: the client is at the other end; else the service is, or the next sidecar.
+    /// Creates a session; [`Side::Server`] means that the peer is a client, else it is a service or
+    /// another sidecar.
     pub(crate) fn new(side: Side) -> Session {
         Session {
             http2: Connection::new(side, CONNECTION_WINDOW),
@@ -115,7 +119,7 @@ impl Session {
         self.http2.peer()
     }
 
-    /// The greeting. `max_streams`: what a client may have open at once.
+    /// Sends the connection preface. `max_streams` limits the concurrent streams of a client.
     pub(crate) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
         let first = match self.side() {
             Side::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
@@ -125,17 +129,17 @@ impl Session {
         self.http2.open(&[first, window], out);
     }
 
-    /// The peer has sent its SETTINGS.
+    /// Returns whether the peer has sent its SETTINGS.
     pub(crate) fn is_greeted(&self) -> bool {
         self.http2.stage() != Stage::Greeting
     }
 
-    /// Streams open.
+    /// Returns the number of open streams.
     pub(crate) fn open_streams(&self) -> usize {
         self.streams.0.len()
     }
 
-    /// Streams that may be open at once, here as the client.
+    /// Returns how many streams may be open at once, as the client.
     pub(crate) fn places(&self) -> usize {
         if self.is_greeted() {
             self.http2.max_streams() as usize
@@ -144,24 +148,24 @@ impl Session {
         }
     }
 
-    /// Whether another stream may be opened now, here as the client.
+    /// Returns whether another stream may be opened now, as the client.
     pub(crate) fn has_place(&self) -> bool {
         self.is_greeted() && self.open_streams() < self.places() && !self.is_used_up()
     }
 
-    /// Every stream id was used.
+    /// Returns whether all stream ids are used.
     pub(crate) fn is_used_up(&self) -> bool {
         self.http2.ids_left() == 0
     }
 
-    /// The calls of the open streams from `first` on, in their order.
+    /// Returns the calls of the open streams from `first` on, in order.
     pub(crate) fn keys_from(&self, first: u32) -> Vec<u64> {
         let mut calls: Vec<_> = self.open_calls().filter(|(id, _)| *id >= first).collect();
         calls.sort_unstable();
         calls.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// The open streams with their calls.
+    /// Returns the open streams with their calls.
     pub(crate) fn open_calls(&self) -> impl Iterator<Item = (u32, u64)> {
         let streams = self.streams.0.iter();
         let open = streams.filter(|(_, stream)| stream.abandoned.is_none());
@@ -170,7 +174,7 @@ impl Session {
 
     // ---- sending ----
 
-    /// Opens a stream, here as the client.
+    /// Opens a stream, as the client.
     pub(crate) fn begin(&mut self, key: u64, fields: &Fields, end: End, out: &mut Vec<u8>) -> u32 {
         let stream = self.http2.begin();
         self.adopt(stream, key, End(false));
@@ -178,7 +182,7 @@ impl Session {
         stream
     }
 
-    /// Takes a stream in whose peer has ended its side, or not.
+    /// Adds a stream; `ended` says whether the peer has already ended its side.
     pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: End) {
         let entry = Stream {
             key,
@@ -195,13 +199,13 @@ impl Session {
         write::header_block(out, stream, self.writer.block(fields), end);
     }
 
-    /// What may be sent on a stream now. Bytes.
+    /// Returns how many bytes may be sent on a stream now.
     pub(crate) fn room(&self, stream: u32) -> usize {
         let window = self.streams.0.get(&stream).map_or(0, |s| s.send_window);
         self.http2.send_window().min(window.max(0) as u32) as usize
     }
 
-    /// `data`: within the [`Session::room`] and one frame.
+    /// Sends data, which must fit into the [`Session::room`] and into one frame.
     pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: End, out: &mut Vec<u8>) {
         self.http2.sent(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
@@ -210,7 +214,7 @@ impl Session {
         write::data(out, stream, data, end);
     }
 
-    /// The bytes that came last on `stream` were passed on at once.
+    /// Widens the receive window of a stream whose data was passed on at once.
     pub(crate) fn flows(&mut self, stream: u32) {
         if let Some(entry) = self.streams.0.get_mut(&stream)
             && entry.receive_window.is_half_used()
@@ -219,8 +223,7 @@ impl Session {
         }
     }
 
-    /// Bytes that came on `stream` have been passed on, or never will be: as many may
-    /// come again.
+    /// Reopens the windows for bytes of a stream that were passed on or dropped.
     pub(crate) fn give_back(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
         let length = length as u32;
         self.http2.give_back(length, out);
@@ -232,38 +235,38 @@ impl Session {
         }
     }
 
-    /// Ends a stream at once; what still comes on it is ignored.
+    /// Resets a stream; later frames on it are ignored.
     pub(crate) fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         self.http2.reset(stream, code, out);
         self.streams.0.remove(&stream);
     }
 
-    /// Both sides have ended it, or one has reset it.
+    /// Removes a stream that is ended on both sides or reset by one.
     pub(crate) fn forget(&mut self, stream: u32) {
         self.streams.0.remove(&stream);
     }
 
-    /// The peer has ended it, or reset it.
+    /// Returns whether the peer has ended or reset the stream.
     pub(crate) fn is_ended_by_peer(&self, stream: u32) -> bool {
         let entry = self.streams.0.get(&stream);
         entry.is_none_or(|entry| entry.ended)
     }
 
-    /// Its call is over: what still comes on it is dropped. [`Session::reset`] ends it later, unless the
-    /// peer does before. `sent`: whether this end has sent END_STREAM.
+    /// Marks a stream whose call is over: later frames on it are dropped. [`Session::reset`] ends
+    /// it later, unless the peer does first. `sent` says whether this end has sent END_STREAM.
     pub(crate) fn abandon(&mut self, stream: u32, sent: End) {
         if let Some(entry) = self.streams.0.get_mut(&stream) {
             entry.abandoned = Some(sent);
         }
     }
 
-    /// It is open, and its call is over.
+    /// Returns whether the stream is open but its call is over.
     pub(crate) fn is_abandoned(&self, stream: u32) -> bool {
         let entry = self.streams.0.get(&stream);
         entry.is_some_and(|entry| entry.abandoned.is_some())
     }
 
-    /// The peer has ended a stream that is abandoned.
+    /// Closes an abandoned stream that the peer has ended.
     #[cold]
     fn end_abandoned(&mut self, stream: u32, sent: End, out: &mut Vec<u8>) {
         self.streams.0.remove(&stream);
@@ -272,9 +275,10 @@ impl Session {
         }
     }
 
-    /// Whether the peer puts up with one more PING. Servers of gRPC end a connection that has three too many, and
-    /// lose the calls that come at that moment: those without a call every two hours, and within a call every five
-    /// minutes. The first one after DATA or HEADERS is never too many.
+    /// Returns whether the peer tolerates another PING. gRPC servers end a connection at the third
+    /// PING too many, losing calls that arrive at that moment. They allow one every two hours
+    /// without a call and every five minutes within one; the first PING after DATA or HEADERS is
+    /// always allowed.
     pub(crate) fn may_beat(&self) -> bool {
         let is_idle = self.open_streams() == 0;
         self.is_greeted() && self.pings < MAX_PINGS - u8::from(is_idle)
@@ -287,18 +291,19 @@ impl Session {
         self.pings = self.pings.saturating_add(1);
     }
 
-    /// DATA or HEADERS have come. The peer may take a PING that is under way for one that came after them.
+    /// Resets the count of PINGs on DATA or HEADERS. A PING in flight still counts, because the
+    /// peer may receive it after them.
     fn forget_pings(&mut self) {
         self.pings = u8::from(self.is_beating);
     }
 
     // ---- receiving ----
 
-    /// Takes frames off the front of `input` up to the next event; `None`: the rest is no
-    /// whole frame. What the sidecar answers itself is appended to `out`.
+    /// Removes frames from the front of `input` up to the next event; returns `None` if the rest is
+    /// no complete frame. The sidecar's own replies are appended to `out`.
     ///
     /// # Errors
-    /// The peer broke the protocol: the connection is of no more use.
+    /// The peer violated the protocol, so the connection must be closed.
     pub(crate) fn next<'a>(
         &mut self,
         input: &mut &'a [u8],
@@ -383,7 +388,8 @@ impl Session {
         });
         let passed_on = match taken {
             Ok(Some((_, None))) => data.bytes.len(),
-            // Reset or refused before the peer knew, or by what it broke: it will not be taken.
+            // The peer sent this before it learned of the reset, or the data violated a rule; it is
+            // dropped.
             _ => 0,
         };
         if length as usize > passed_on {
@@ -405,7 +411,7 @@ impl Session {
         }))
     }
 
-    /// A whole header block. It is decoded whatever becomes of it: the table must be kept.
+    /// Handles a complete header block. It is always decoded, to keep the table in step.
     fn take_block(
         &mut self,
         block: Piece<'_>,
@@ -441,7 +447,7 @@ impl Session {
         }))
     }
 
-    /// The stream of `piece`; `None`: what comes there is ignored.
+    /// Returns the stream of a frame; `None` if frames on it are ignored.
     fn receiving(
         &mut self,
         piece: Piece<'_>,

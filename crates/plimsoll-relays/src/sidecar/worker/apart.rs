@@ -1,5 +1,5 @@
-//! Connections upstream for clients whose calls go alone: each carries those of one client, as long as there are not
-//! too many.
+//! Upstream connections reserved for one client, for clients whose calls are isolated. Their number
+//! is limited.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
@@ -7,13 +7,13 @@ use plimsoll_protocols::relayed::Why;
 use super::charges::{Account, account};
 use super::{Connection, Found, Role, RouteState, Worker};
 
-/// Connections upstream, of one route and worker, that each carry one client's calls.
+/// Most reserved upstream connections of one route and worker.
 const MAX_APART: usize = 256;
-/// The same of one address: others need some, too.
+/// Most of them for one address, so that others get some, too.
 const MAX_APART_OF_ADDRESS: usize = 32;
 
 impl Connection {
-    /// Whose calls a connection upstream carries; `None`: it carries those of all.
+    /// Returns the client address that an upstream connection is reserved for, if any.
     pub(super) fn owner(&self) -> Option<Account> {
         match &self.role {
             Role::Up { owner, .. } => *owner,
@@ -22,7 +22,7 @@ impl Connection {
         }
     }
 
-    /// It takes no more calls, and belongs to nobody then.
+    /// Ends the reservation of a connection that takes no more calls.
     pub(super) fn leave_owner(&mut self, routes: &mut [RouteState]) {
         let owner = match &mut self.role {
             Role::Up { owner, .. } => owner.take(),
@@ -35,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// It carries frames of this layout.
+    /// Returns whether it carries frames of this layout.
     fn has_layout(&self, wanted: usize) -> bool {
         match &self.role {
             Role::Up { layout, .. } => *layout == wanted,
@@ -45,13 +45,13 @@ impl Connection {
 }
 
 impl Worker {
-    /// The calls of this client, over HTTP/2, go alone.
+    /// Returns whether this client's calls over HTTP/2 are isolated.
     pub(super) fn is_apart(&self, client: u64, now: Time) -> bool {
         let connection = self.connections.get(client);
         connection.is_some_and(|connection| connection.isolation.is_active(now))
     }
 
-    /// Calls [`Worker::find_own`] for a client in the table.
+    /// Like [`Worker::find_own`], for a client in the table.
     #[inline]
     pub(super) fn find_apart(&mut self, client: u64, now: Time) -> Option<Found> {
         if !self.is_apart(client, now) {
@@ -63,7 +63,7 @@ impl Worker {
         found
     }
 
-    /// The connection upstream of a client whose calls go alone; `None`: they share others'.
+    /// Returns the upstream connection of an isolated client; `None` if its calls share others'.
     #[inline]
     pub(super) fn find_own(
         &mut self,
@@ -121,8 +121,9 @@ impl Worker {
         Some(Found::Connecting)
     }
 
-    /// Where there are as many connections of their own as may be, further clients share these, best of all with
-    /// those of their address: some are only suspected. Who is on probation, and nothing else, shares with all.
+    /// Finds another client's reserved connection when no more can be made, preferably of the same
+    /// address, as some clients are only suspected. A client that is merely on probation shares
+    /// with everybody instead.
     fn find_other_own(&self, from: &mut Connection, layout: usize, now: Time) -> Option<Found> {
         let owner = account(from);
         let others = self.routes[from.route].apart.iter();
@@ -142,8 +143,8 @@ impl Worker {
         })
     }
 
-    /// A client's connection is over: those that carried its calls alone have no use. Of frames, and where others share
-    /// one, it ends once it has sent what it was given, and nothing is in flight any more.
+    /// Closes the idle reserved HTTP/2 connections of a client that has gone. Others end once their
+    /// output is sent and nothing is in flight.
     pub(super) fn close_own(&mut self, own: Vec<u64>, now: Time) {
         for token in own {
             if let Some(own) = self.live(token)

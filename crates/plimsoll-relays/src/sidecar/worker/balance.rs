@@ -1,9 +1,9 @@
-//! Which connection upstream takes a call: of two chosen at random, the one with fewer calls in
+//! Chooses the upstream connection for a call: of two chosen at random, the one with fewer calls in
 //! flight (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001).
 //!
-//! Each upstream has a lane for every connection that it may have. While calls come, the lanes of
-//! all upstreams that can be reached are kept connected, so that no call waits for a connection
-//! where another could carry it.
+//! Each upstream has a slot for every connection that it may have. While calls arrive, the slots of
+//! all reachable upstreams are kept connected, so that no call waits for a new connection while
+//! another could carry it.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::Why;
@@ -14,22 +14,22 @@ use super::charges::Account;
 use super::http2::Http2;
 use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
 
-/// What a lane can do for the next call.
+/// Whether a connection slot can take the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
-    /// So many calls are in flight on it.
+    /// The number of calls in flight on it.
     Ready(usize),
-    /// The connection is being made.
+    /// The connection is being made; the number of calls that wait for it.
     New(usize),
-    /// Too many bytes wait for its socket.
+    /// Too many bytes wait for the socket.
     Choked,
-    /// It has as many calls as it may.
+    /// It has reached `max_in_flight`.
     Full,
     Missing,
 }
 
 impl Connection {
-    /// Calls in flight on a connection to an upstream.
+    /// Returns the calls in flight on a connection to an upstream.
     pub(super) fn calls(&self) -> usize {
         match &self.role {
             Role::Up { calls, .. } => calls.len(),
@@ -40,7 +40,8 @@ impl Connection {
 }
 
 impl RouteState {
-    /// The role of a connection to an upstream. `owner`: whose calls it carries, where it carries no others.
+    /// Returns the role of a connection to an upstream. `owner` is the client address that it is
+    /// reserved for, if any.
     pub(super) fn up(&self, layout: usize, owner: Option<Account>) -> Role {
         if self.setup.codec.is_none() {
             let mut http2 = Http2::new(Side::Client);
@@ -58,12 +59,12 @@ impl RouteState {
 }
 
 impl RouteState {
-    /// The lanes of one layout, over all upstreams.
+    /// Returns the number of slots of one layout, over all upstreams.
     fn lanes(&self) -> usize {
         self.endpoints.len() * self.setup.route.connections()
     }
 
-    /// The upstream of a lane, and the lane's place there.
+    /// Returns the upstream of a slot, and the slot's index there.
     fn at(&self, layout: usize, lane: usize) -> (usize, usize) {
         let each = self.setup.route.connections();
         (lane / each, layout * each + lane % each)
@@ -89,7 +90,7 @@ impl Worker {
                 (Lane::Missing, _) => {}
             }
         }
-        // Over HTTP/2 a call waits at its connection, and goes elsewhere when that fails.
+        // Over HTTP/2 a call may wait at a new connection, and moves elsewhere if that fails.
         let is_http2 = self.routes[route].setup.codec.is_none();
         match (best, new) {
             (Some((_, token)), _) => Found::Upstream(token),
@@ -101,7 +102,7 @@ impl Worker {
         }
     }
 
-    /// Returns the one with fewer calls of two lanes that are ready. `None`: none of the two is.
+    /// Picks two slots and returns the ready one with fewer calls; `None` if neither is ready.
     fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
         let lanes = self.routes[route].lanes();
         let (first, second) = match lanes {
@@ -153,7 +154,7 @@ impl Worker {
         }
     }
 
-    /// What a connection upstream that carries one client's calls can do for the next of them.
+    /// Returns whether a reserved upstream connection can take the client's next call.
     pub(super) fn found(&self, connection: &Connection) -> Found {
         match (self.lane_of(connection), &connection.role) {
             (Lane::Full, _) => Found::Refused(Why::Busy),
@@ -163,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// Begins the connections that the route's upstreams should have and do not.
+    /// Begins the connections that the route's upstreams should have and lack.
     fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
         for lane in 0..self.routes[route].lanes() {
             let state = &self.routes[route];
@@ -183,7 +184,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the upstreams connected of routes that had calls since the last time.
+    /// Keeps the upstreams connected of routes that had calls since the last tick.
     pub(super) fn keep_connected(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             let called = std::mem::take(&mut self.routes[route].called);
@@ -193,8 +194,7 @@ impl Worker {
         }
     }
 
-    /// The lane of a connection that takes no more calls, or is gone, is free for another. It may have
-    /// none any more.
+    /// Frees the slot of a connection that takes no more calls or is gone, if it still has one.
     pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, token: u64) {
         let mut lanes = self.routes[route].endpoints[endpoint].lanes.iter_mut();
         if let Some(lane) = lanes.find(|lane| **lane == Some(token)) {
@@ -202,8 +202,8 @@ impl Worker {
         }
     }
 
-    /// A client's next request waits until an upstream can take it; until then nothing is read
-    /// from the client.
+    /// Makes a client's next request wait for an upstream; until then nothing is read from the
+    /// client.
     pub(super) fn park(&mut self, connection: &mut Connection, now: Time) {
         if !connection.held {
             connection.held = true;
@@ -217,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Goes on with clients whose requests waited, in the order that they came.
+    /// Resumes clients whose requests waited, in order of arrival.
     pub(super) fn resume_held(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             for token in std::mem::take(&mut self.routes[route].held_apart) {
@@ -230,7 +230,7 @@ impl Worker {
                 self.resume(route, token, now);
                 let held = &mut self.routes[route].held;
                 if held.back() == Some(&token) {
-                    // Its turn is still the first.
+                    // It keeps its place at the front.
                     held.rotate_right(1);
                     break;
                 }

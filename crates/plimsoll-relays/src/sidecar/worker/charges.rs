@@ -1,15 +1,16 @@
-//! What is held against clients: calls that they reset or abandon, malformed ones, and those that an upstream's
-//! connection has ended with. They cost upstreams work for nothing, and may make one end a connection that others
-//! share.
+//! Counts abuse by clients: calls that they reset or abandon, malformed ones, and calls with which
+//! an upstream's connection ended. Such calls cost upstreams work for nothing, and may make one
+//! close a connection that others share.
 //!
-//! It is counted by address, as a client that is sent away can connect anew. Beyond a few in a second, calls
-//! of the connection at fault go upstream by a connection of their own, and so do those of new connections
-//! from there: whatever it dies of harms nobody else. Beyond many, the next one ends its connection. A
-//! connection that was there before, and does nothing wrong, stays as it is.
+//! Abuse is counted by address, because a client that is disconnected can reconnect. After a few
+//! such calls in a second, the calls of that connection and of new ones from its address are
+//! isolated: they use upstream connections reserved for them, so that a failure harms nobody else.
+//! After many, the connection is closed. An older connection of the address that does nothing wrong
+//! stays as it is.
 //!
-//! An address that nothing is known of is on probation: the calls of its connections go by connections of their own,
-//! too, until some were answered, so the first call that an upstream's connection dies of harms nobody else either.
-//! Only the first address of all has nobody whom it could harm.
+//! A new address is on probation: its calls are isolated, too, until some were answered, so that
+//! not even the first harmful call affects others. The very first address is exempt, because there
+//! is nobody whom it could harm.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -22,16 +23,17 @@ use plimsoll_wire::http2::{ErrorCode, Violation};
 use super::{Connection, Role, Worker};
 
 const COUNTED_FOR: Duration = Duration::from_secs(1);
-/// Calls held against one address within [`COUNTED_FOR`] before it no longer shares connections upstream.
+/// Abusive calls of one address within [`COUNTED_FOR`] before it is isolated.
 const MAX_SHARED: u32 = 20;
 const APART_FOR: Duration = Duration::from_secs(10);
-/// Calls of an address that were answered before it shares connections upstream.
+/// Answered calls after which an address is trusted and shares connections upstream.
 const MIN_ANSWERED: u8 = 10;
 const MAX_ADDRESSES: usize = 4096;
-/// Connections of clients that are remembered after their end, as an upstream may end only then.
+/// Client connections remembered after their end, because an upstream may fail only then.
 const MAX_DEPARTED: usize = 1024;
 
-/// An address; of IPv6 the network, which is one customer's. `None`: sockets of this machine.
+/// A client's address; the /64 network for IPv6, which belongs to one customer. `None` for Unix
+/// sockets.
 pub(super) type Account = Option<IpAddr>;
 
 #[derive(Clone, Copy, Default)]
@@ -39,7 +41,7 @@ struct Charge {
     count: u32,
     counted_until: Time,
     apart_until: Time,
-    /// Calls that were answered, up to [`MIN_ANSWERED`]: then it is trusted.
+    /// Number of answered calls, at most [`MIN_ANSWERED`], from which on the address is trusted.
     answered: u8,
 }
 
@@ -54,24 +56,25 @@ impl Charge {
     }
 }
 
-/// What is held against whom.
+/// The abuse counted for each address.
 #[derive(Default)]
 pub(super) struct Charges {
     accounts: HashMap<Account, Charge, RandomState>,
-    /// Connections of clients that ended, the newest last.
+    /// Client connections that have ended, the newest last.
     departed: VecDeque<(u64, Account)>,
-    /// There was a first address, which is trusted from the beginning.
+    /// The first address was seen, which is trusted from the beginning.
     has_first: bool,
 }
 
-/// The isolation of a client's connection: whether its calls share connections upstream with those of others.
+/// Whether a client's calls must not share upstream connections with those of others.
 #[derive(Default)]
 pub(super) struct Isolation {
-    /// They share none until then.
+    /// The calls are isolated until then.
     until: Time,
-    /// Nor do they while its address is not trusted.
+    /// The calls are isolated until the address is trusted.
     is_on_probation: bool,
-    /// The connections upstream that carry these calls alone: of frames, one for each of their layouts.
+    /// The upstream connections reserved for these calls; for framed protocols, one for each
+    /// layout.
     pub(super) own: Vec<u64>,
 }
 
@@ -81,7 +84,7 @@ impl Isolation {
         now < self.until || self.is_on_probation
     }
 
-    /// Nothing is held against it; it is only not known.
+    /// Returns whether nothing is held against the client, so that probation is the only reason.
     pub(super) fn is_probation_alone(&self, now: Time) -> bool {
         now >= self.until
     }
@@ -105,7 +108,7 @@ impl Charges {
         accounts.entry(account).or_default()
     }
 
-    /// Adds to what is held against an account, and returns how much that is.
+    /// Adds abusive calls to an address and returns its record.
     fn add(&mut self, account: Account, count: u32, now: Time) -> Charge {
         let charge = self.of(account, now);
         if now >= charge.counted_until {
@@ -118,7 +121,7 @@ impl Charges {
         *charge
     }
 
-    /// The isolation of a new connection from there.
+    /// Returns the isolation of a new connection from this address.
     fn admit(&mut self, account: Account, now: Time) -> Isolation {
         if !std::mem::replace(&mut self.has_first, true) {
             self.of(account, now).answered = MIN_ANSWERED;
@@ -131,7 +134,7 @@ impl Charges {
         }
     }
 
-    /// Takes note of a call that was answered, and returns whether its address is trusted now.
+    /// Records an answered call; returns whether the address is trusted now.
     fn trust(&mut self, account: Account, now: Time) -> bool {
         let charge = self.of(account, now);
         if now >= charge.apart_until && !charge.is_trusted() {
@@ -166,10 +169,11 @@ pub(super) fn account(connection: &Connection) -> Account {
 }
 
 impl Worker {
-    /// Holds so many calls, reset or malformed, against the client of a connection.
+    /// Counts reset or malformed calls against the client of a connection.
     ///
     /// # Errors
-    /// They are more than it may have in flight, within a second: the connection must not go on.
+    /// The calls within a second exceed the allowed number in flight: the connection must be
+    /// closed.
     pub(super) fn charge(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
         let Some(connection) = self.live(token) else {
             return Ok(());
@@ -192,13 +196,13 @@ impl Worker {
         Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
     }
 
-    /// Holds a malformed frame, which its connection is to end for, against the client's address.
+    /// Counts a malformed frame, which ends its connection, against the client's address.
     pub(super) fn charge_malformed(&mut self, connection: &Connection, now: Time) {
         self.charges.add(account(connection), 1, now);
     }
 
-    /// A client's connection is over, and so are its calls: over HTTP/2 that is a reset of each. Of frames, upstreams
-    /// are not told, and one may end only later of what it was sent.
+    /// Counts the unfinished calls of a client's connection that has ended: over HTTP/2 each is a
+    /// reset. For framed protocols upstreams are not told, so one may fail only later.
     pub(super) fn charge_abandoned(&mut self, connection: &Connection, now: Time) {
         match &connection.role {
             Role::Http2(http2) => {
@@ -213,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// A client's connection begins: it has what its address has done.
+    /// Applies the record of an address to a new connection from it.
     pub(super) fn admit(&mut self, token: u64, now: Time) {
         let Some(connection) = self.live(token) else {
             return;
@@ -225,7 +229,7 @@ impl Worker {
         }
     }
 
-    /// A service has answered a call of a client.
+    /// Records that a service has answered a call of a client.
     #[inline]
     pub(super) fn note_answered(&mut self, client: u64, now: Time) {
         if let Some(connection) = self.live(client)
@@ -245,7 +249,8 @@ impl Worker {
         }
     }
 
-    /// Has a client's next calls, and those of new connections from its address, go alone. Its connection may be over.
+    /// Isolates a client's next calls and those of new connections from its address. Its connection
+    /// may be over.
     pub(super) fn isolate(&mut self, client: u64, now: Time) {
         let account = match self.connections.get(client) {
             Some(connection) => account(connection),
@@ -301,7 +306,7 @@ mod tests {
             charges.trust(of(2), now);
         }
         assert!(!charges.admit(of(2), now).is_active(now));
-        // What is held against it costs it the trust, too.
+        // Abuse also ends the address's trust.
         charges.of(of(2), now).set_apart(now);
         let later = now + APART_FOR;
         assert!(!charges.trust(of(2), now));

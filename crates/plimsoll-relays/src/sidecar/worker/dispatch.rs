@@ -1,5 +1,5 @@
-//! HTTP/2 connections upstream: which one takes a call, when it may, and what becomes of calls
-//! when a connection leaves or is lost.
+//! HTTP/2 connections upstream: which one takes a call and when, and what happens to calls when a
+//! connection is draining or lost.
 
 use std::collections::VecDeque;
 
@@ -13,14 +13,14 @@ use super::faults::{Fate, Waiting};
 use super::http2::{Http2, http2_of};
 use super::{Found, Role, Worker};
 
-/// How long the answer to a PING may take. Nanoseconds.
+/// How long the answer to a PING may take, in nanoseconds.
 const BEAT_WAIT: u64 = 3_000_000_000;
 
-/// Upstreams that one call is taken to, as long as none has seen it.
+/// Most upstreams that a call is tried at while none has processed it.
 const MAX_TRIES: u8 = 3;
 
 impl Worker {
-    /// Gives a call a connection upstream, and a stream there as soon as there is one.
+    /// Assigns a call to an upstream connection, and opens a stream there as soon as possible.
     pub(super) fn dispatch(&mut self, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -66,7 +66,7 @@ impl Worker {
         self.refuse_for(key, why, now);
     }
 
-    /// Says what every HTTP/2 connection begins with.
+    /// Sends the connection preface.
     pub(super) fn greet(&mut self, token: u64) {
         let Some(connection) = self.live(token) else {
             return;
@@ -101,7 +101,8 @@ impl Worker {
             let Some(key) = next else {
                 return;
             };
-            // It may have been reset meanwhile, or begun as one that has more than header fields.
+            // The call may have been reset, or moved to the other list because it has brought more
+            // than header fields.
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
             };
@@ -123,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// GOAWAY: new calls take another connection, and so do those that were not looked at.
+    /// Handles an upstream's GOAWAY: new calls use another connection, and so do those that it did
+    /// not process.
     pub(super) fn upstream_leaves(
         &mut self,
         token: u64,
@@ -136,7 +138,7 @@ impl Worker {
         };
         let mut unseen = Vec::new();
         let mut waiting = VecDeque::new();
-        // A client that leaves opens no stream any more.
+        // A client that sends GOAWAY opens no more streams.
         if let (Some(endpoint), Role::Http2(http2)) = (connection.endpoint, &mut connection.role) {
             waiting.append(&mut http2.waiting);
             waiting.append(&mut http2.bare);
@@ -156,8 +158,8 @@ impl Worker {
         }
     }
 
-    /// A call that the upstream has not looked at is sent again. Where that can't be, its client may make it again, and
-    /// gRPC's libraries do so by themselves (RFC 9113, 8.7).
+    /// Sends a call again that the upstream did not process. If that is impossible, the call is
+    /// refused so that its client can retry, which gRPC libraries do by themselves (RFC 9113, 8.7).
     fn return_unseen(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -170,7 +172,8 @@ impl Worker {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.forget(up.stream, key);
         }
-        // What the upstream has found an error in may be this very call: then it goes alone or not at all.
+        // This call may have caused the upstream's error, so it is only sent again if it is
+        // isolated.
         let may_go = code == ErrorCode::NO_ERROR || self.is_apart(client, now);
         if may_go && self.send_again(key, now) {
             return;
@@ -183,8 +186,8 @@ impl Worker {
         self.give_up(key, ErrorCode::REFUSED_STREAM, now);
     }
 
-    /// Gives a call that was not processed to a connection upstream anew. `false`: not all that was sent of it is kept,
-    /// or it has been tried too often.
+    /// Sends an unprocessed call to an upstream again. Returns `false` if its data was not retained
+    /// or it was tried too often.
     pub(super) fn send_again(&mut self, key: u64, now: Time) -> bool {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return false;
@@ -215,7 +218,7 @@ impl Worker {
         self.refuse_for(key, Why::NoUpstream, now);
     }
 
-    /// A connection is gone; its calls end, or go elsewhere.
+    /// Handles the loss of a connection: its calls end, or move elsewhere.
     pub(super) fn http2_lost(
         &mut self,
         token: u64,
@@ -256,7 +259,7 @@ impl Worker {
         }
     }
 
-    /// A call that waits for a stream is over.
+    /// Removes a call from the lists of those that wait for a stream.
     pub(super) fn unlist(&mut self, token: u64, key: u64) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.waiting.retain(|other| *other != key);
@@ -264,7 +267,7 @@ impl Worker {
         }
     }
 
-    /// A call that waits for a stream has brought more than its header fields.
+    /// Handles a waiting call that has brought more than header fields, which gives it precedence.
     pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.bare.retain(|other| *other != key);
@@ -273,8 +276,8 @@ impl Worker {
         }
     }
 
-    /// PINGs on an idle connection upstream, and the end of one that is not used any more;
-    /// `false`: it is to be closed.
+    /// Sends PINGs on an idle upstream connection and detects one that is no longer used; returns
+    /// `false` if it must be closed.
     pub(super) fn look_after_http2(&mut self, token: u64, now: Time) -> bool {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
@@ -306,14 +309,14 @@ impl Worker {
         }
         if has_more {
             self.mark(token);
-            // Streams that were reset leave room for others.
+            // Streams that were reset make room for others.
             self.open_waiting(token, now);
         }
         true
     }
 
-    /// Announces to clients that no more calls are taken (GOAWAY), and a tick later after which
-    /// stream.
+    /// Sends GOAWAY to clients: first with the highest stream id, and with the last processed one a
+    /// tick later.
     pub(super) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
         for token in self.connections.keys() {
             let Some(connection) = self.connections.get_mut(token) else {
@@ -329,7 +332,7 @@ impl Worker {
             let out = &mut connection.transport.out;
             match http2.leaving {
                 true => http2.session.http2.goaway(ErrorCode::NO_ERROR, b"", out),
-                // So that no request is lost (RFC 9113, 6.8).
+                // The two steps ensure that no request is lost (RFC 9113, 6.8).
                 false => http2.session.http2.announce_goaway(out),
             }
             http2.left = http2.leaving;

@@ -1,4 +1,4 @@
-//! Calls over HTTP/2: begun, answered, refused, reset, over.
+//! The life of a call over HTTP/2: begun, answered, refused, reset, ended.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const HALF_OPEN: Verdict = Verdict {
     why: Cow::Borrowed("sidecar: header fields came, and nothing after them (request_timeout)"),
 };
 
-/// How the sidecar answers a call that it can't pass on.
+/// Returns the sidecar's answer to a call that it cannot pass on.
 fn verdict(why: Why) -> Verdict {
     let (http_status, text) = match why {
         Why::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
@@ -37,7 +37,7 @@ fn verdict(why: Why) -> Verdict {
         ),
         Why::Fault => ("503", "sidecar: a fault on purpose (fault.abort_share)"),
         Why::Timeout => ("504", "sidecar: the call's time has passed"),
-        // Only frames can be too long: streams are of any length.
+        // Only frames can be too long; streams have no maximum length.
         Why::TooLong => ("502", "sidecar: longer than max_frame"),
         Why::BadAnswer => ("502", "sidecar: the upstream's answer breaks HTTP/2"),
     };
@@ -52,7 +52,8 @@ fn verdict(why: Why) -> Verdict {
     }
 }
 
-/// Why these fields of an upstream can't be passed on; notes what they say of the answer's length.
+/// Returns why these fields of an upstream cannot be passed on; records the length that they
+/// announce.
 fn answer_problem(
     exchange: &mut Exchange,
     fields: &Fields,
@@ -80,10 +81,10 @@ fn answer_problem(
 }
 
 impl Worker {
-    /// A client's new stream.
+    /// Handles a client's new stream.
     ///
     /// # Errors
-    /// The connection must not go on.
+    /// The connection must be closed.
     pub(super) fn opened(
         &mut self,
         token: u64,
@@ -100,7 +101,7 @@ impl Worker {
             return Ok(());
         };
         if http2.left {
-            // Above GOAWAY's last stream: the client knows that it is not served.
+            // The stream is above GOAWAY's last stream, so the client knows that it is not served.
             return Ok(());
         }
         let config = &self.routes[route].setup.route;
@@ -164,12 +165,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Calls that have just come. What was read together is looked at together, so that an upstream sees
-    /// nothing of a call that its client resets at once, or that turns out to be malformed.
+    /// Dispatches calls that have just arrived, after everything read together was parsed, so that
+    /// an upstream does not see a call that its client resets at once or that is malformed.
     pub(super) fn dispatch_fresh(&mut self, now: Time) {
         let mut fresh = std::mem::take(&mut self.fresh);
         for key in fresh.drain(..) {
-            // It may have been reset meanwhile.
+            // The call may have been reset in the meantime.
             if self.exchanges.get_mut(key).is_some_and(|e| e.is_fresh) {
                 self.dispatch(key, now);
             }
@@ -177,10 +178,10 @@ impl Worker {
         self.fresh = fresh;
     }
 
-    /// Header fields on a stream that is known.
+    /// Handles header fields on a known stream.
     ///
     /// # Errors
-    /// The connection must not go on.
+    /// The connection must be closed.
     pub(super) fn fields(
         &mut self,
         token: u64,
@@ -231,10 +232,10 @@ impl Worker {
         Ok(())
     }
 
-    /// A request whose beginning was taken turns out to be malformed.
+    /// Ends a request that turned out to be malformed after its beginning was accepted.
     ///
     /// # Errors
-    /// The connection that it came by must not go on.
+    /// The connection that sent it must be closed.
     pub(super) fn bad_request(
         &mut self,
         token: u64,
@@ -279,7 +280,7 @@ impl Worker {
         }
     }
 
-    /// What the service answered can't be passed on.
+    /// Ends a call whose answer cannot be passed on.
     pub(super) fn bad_answer(&mut self, key: u64, problem: &str, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -289,7 +290,7 @@ impl Worker {
         self.refuse_call(key, &verdict(Why::BadAnswer), now);
     }
 
-    /// A call can't be passed on, or not answered any more.
+    /// Ends a call that cannot be passed on or answered any more.
     pub(super) fn refuse_for(&mut self, key: u64, why: Why, now: Time) {
         if let Some(exchange) = self.exchanges.get(key) {
             self.counters(exchange.route).refused(why, 1);
@@ -297,7 +298,7 @@ impl Worker {
         }
     }
 
-    /// The sidecar answers itself, or ends what the service began to answer.
+    /// Answers in place of the service, or ends the answer that the service began.
     fn refuse_call(&mut self, key: u64, verdict: &Verdict, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -319,11 +320,10 @@ impl Worker {
         self.send_queued(key, Way::Down, now);
     }
 
-    /// One way has been passed on to its end.
+    /// Handles the complete relay of one direction.
     pub(super) fn half_over(&mut self, key: u64, way: Way, now: Time) {
         if way == Way::Down {
-            // Once it is answered a call is over, whatever the client would still send
-            // (RFC 9113, 8.1).
+            // An answered call is over, whatever the client would still send (RFC 9113, 8.1).
             self.conclude(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
         }
     }
@@ -333,7 +333,7 @@ impl Worker {
         self.conclude(key, code, ErrorCode::CANCEL, now);
     }
 
-    /// The stream at `token` was reset: so is the one at the other side.
+    /// Handles the reset of a stream at `token` by resetting the one on the other side.
     pub(super) fn reset_by(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -351,10 +351,10 @@ impl Worker {
                 let up = std::mem::replace(&mut exchange.up, End::NONE);
                 let (client, is_whole) = (exchange.down.token, exchange.to_down.ends());
                 if let Some((_, http2)) = http2_of(&mut self.connections, token) {
-                    // The connection may yet end of it.
+                    // The upstream may yet close the connection because of this call.
                     http2.reset_calls.note(up.stream, client, now);
                 }
-                // An answer that is whole is still passed on.
+                // A complete answer is still passed on.
                 if is_whole || code == ErrorCode::REFUSED_STREAM && self.send_again(key, now) {
                     return;
                 }
@@ -368,7 +368,7 @@ impl Worker {
         }
     }
 
-    /// Forgets a call, and resets its stream on a side where it still goes on.
+    /// Removes a call and resets its streams that are still open.
     fn conclude(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
@@ -399,8 +399,8 @@ impl Worker {
         }
     }
 
-    /// Forgets the stream that a call's bytes went to this way, or resets it where it still goes on. What
-    /// came from there and was not passed on may come again.
+    /// Removes the destination stream of this direction, or resets it if it is still open. Reopens
+    /// its window for bytes that came from there and were not passed on.
     fn let_go(&mut self, exchange: &Exchange, way: Way, code: ErrorCode, now: Time) {
         let (end, to_there, from_there) = match way {
             Way::Up => (exchange.up, &exchange.to_up, &exchange.to_down),
@@ -412,7 +412,7 @@ impl Worker {
         let out = &mut transport.out;
         let client = exchange.down.token;
         if end.stream == 0 {
-            // It was reset from there.
+            // It was reset by the peer.
         } else if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
             http2.session.forget(end.stream);
         } else if way == Way::Up && !exchange.begun {
@@ -443,7 +443,7 @@ impl Worker {
         self.log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
-    /// Resets a stream upstream, `end`, that the call has let go of.
+    /// Resets the upstream stream `end` that the call no longer uses.
     fn drop_stream(&mut self, key: u64, end: End, now: Time) {
         let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;
@@ -463,7 +463,7 @@ impl Worker {
         }
     }
 
-    /// Calls whose time is over.
+    /// Ends the calls whose deadline has passed.
     pub(super) fn end_due(&mut self, now: Time) {
         for key in self.exchanges.keys() {
             let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -482,7 +482,7 @@ impl Worker {
                 continue;
             }
             if exchange.to_down.ends() {
-                // Answered, and the client does not read it.
+                // The call is answered, but the client does not read the answer.
                 self.give_up(key, ErrorCode::CANCEL, now);
             } else {
                 self.refuse_for(key, Why::Timeout, now);

@@ -1,7 +1,7 @@
-//! Faults on purpose: calls that go to their upstream later, or never.
+//! Fault injection: delays or fails calls on purpose.
 //!
-//! What is delayed waits in order of its time. A call over HTTP/2 waits as one that has no stream
-//! yet, a frame by itself, and a pipe as a client that is not read.
+//! Delayed items are ordered by time. A call over HTTP/2 is delayed before it has an upstream
+//! stream, a frame by itself, and a pipe as a client that is not read.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use plimsoll_protocols::relayed::Seen;
 use super::troubles::Peer;
 use super::{Connection, Frame, HIGH_WATER, Role, Taken, Worker};
 
-/// A frame that no upstream can take yet is tried again so soon.
+/// Delay before a frame that no upstream could take is tried again.
 const RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// What becomes of a call.
+/// The fault injected into a call.
 pub(super) enum Fate {
     Goes,
     Waits(Duration),
     Fails,
 }
 
-/// A frame, call or client that is delayed.
+/// A delayed frame, call or client.
 pub(super) enum Waiting {
-    /// A frame of a client whose calls share its connection.
+    /// A frame of a client whose calls share upstream connections.
     Frame(Late),
-    /// A call over HTTP/2, by its key.
+    /// A call over HTTP/2, by key.
     Exchange(u64),
-    /// A client whose bytes are passed on, and its route.
+    /// A client whose bytes are relayed, and its route.
     Pipe(u64, usize),
 }
 
@@ -36,11 +36,11 @@ pub(super) struct Late {
     from: u64,
     seen: Seen,
     bytes: Vec<u8>,
-    /// Its time was over then, and no upstream could take it.
+    /// When its delay ended.
     since: Time,
 }
 
-/// What waits, by its time.
+/// The delayed items, by time.
 #[derive(Default)]
 pub(super) struct Delayed {
     waiting: BTreeMap<(Time, u64), Waiting>,
@@ -65,7 +65,7 @@ impl Delayed {
 }
 
 impl Worker {
-    /// What is to become of the route's next call.
+    /// Draws the fault for the route's next call.
     pub(super) fn fate(&mut self, route: usize) -> Fate {
         let state = &self.routes[route];
         let Some(fault) = state.setup.route.fault else {
@@ -84,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// A client's frame waits. While many of its bytes do, it is not read.
+    /// Delays a client's frame. A client with many delayed bytes is not read.
     pub(super) fn delay_frame(&mut self, from: &mut Connection, frame: Frame<'_>, until: Time) {
         from.delayed += frame.bytes.len();
         let late = Late {
@@ -96,7 +96,7 @@ impl Worker {
         self.delayed.push(until, Waiting::Frame(late));
     }
 
-    /// Lets those go whose time has come.
+    /// Sends the items whose delay has ended.
     pub(super) fn release(&mut self, now: Time) {
         while let Some(waiting) = self.delayed.pop(now) {
             match waiting {
@@ -124,7 +124,7 @@ impl Worker {
                 Ok(Taken::Held) => worker.delayed.push(now + RETRY_DELAY, Waiting::Frame(late)),
                 Ok(taken) => {
                     connection.delayed -= late.bytes.len();
-                    // It was counted as one that waits for an answer.
+                    // It was counted as waiting for an answer.
                     if let (Taken::Over, Role::Down { in_flight }) = (taken, &mut connection.role) {
                         *in_flight = in_flight.saturating_sub(1);
                     }
@@ -146,7 +146,7 @@ impl Worker {
         }
     }
 
-    /// A client of a stream of bytes: it is joined to an upstream, now or later or never.
+    /// Joins a client of a byte stream to an upstream: at once, later, or never.
     pub(super) fn meet(&mut self, token: u64, route: usize, now: Time) {
         match self.fate(route) {
             Fate::Goes => self.join(token, route, now),
@@ -163,7 +163,7 @@ impl Worker {
 }
 
 impl Connection {
-    /// What it is owed, or has waiting, is too much to read more.
+    /// Returns whether too much is queued for it, or delayed, to read more.
     pub(super) fn is_full(&self) -> bool {
         self.transport.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
     }

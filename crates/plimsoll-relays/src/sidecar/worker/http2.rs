@@ -1,11 +1,12 @@
-//! HTTP/2, and gRPC over it: streams of many connections downstream onto few upstream.
+//! Relays HTTP/2, and gRPC over it: streams of many client connections onto few upstream
+//! connections.
 //!
-//! What comes is passed on frame by frame. A frame that the other side has no room for
-//! waits in its call's queue, and its sender's window stays closed by as much: so a
-//! slow reader holds up its own call, and no other.
+//! Data is relayed frame by frame. A frame for which the other side has no room waits in its call's
+//! queue, and its sender's window stays closed by as much, so a slow reader delays only its own
+//! call.
 //!
-//! Invariant: a call that was taken ends with an answer, the service's or the sidecar's,
-//! unless its client has reset it; what the service resets is reset.
+//! Invariant: a call that was accepted ends with an answer of the service or the sidecar, unless
+//! its client has reset it. A call that the service resets is reset at the client.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,30 +23,30 @@ use super::{Connections, HIGH_WATER, Role, Worker};
 
 const RARE_BEAT_INTERVAL: Duration = Duration::from_secs(300);
 
-/// An HTTP/2 connection, either side.
+/// The state of an HTTP/2 connection on either side.
 pub(super) struct Http2 {
     pub(super) session: Session,
-    /// Calls whose data waits to be sent here, in turn.
+    /// Calls whose data waits to be sent here, served in turn.
     blocked: VecDeque<u64>,
-    /// Data waits because too many bytes wait for the socket.
+    /// Data waits because the socket has too many unsent bytes.
     choked: bool,
-    /// Calls upstream that have no stream yet, until the upstream has sent its SETTINGS, and while
-    /// it takes no more.
+    /// Calls that wait for an upstream stream: until the upstream has sent its SETTINGS, and while
+    /// it accepts no more.
     pub(super) waiting: VecDeque<u64>,
-    /// The same of calls that have brought header fields alone. They may take half of the
-    /// places, so that the others find one.
+    /// Like `waiting`, for calls that consist of header fields alone. They may use only half of the
+    /// streams, so that the others find one.
     pub(super) bare: VecDeque<u64>,
-    /// The time by which the answer to a PING must have come.
+    /// When the answer to a PING times out.
     pub(super) beat_until: Time,
-    /// What is still to be reset on a connection upstream.
+    /// Streams still to be reset on an upstream connection.
     pub(super) resets: Resets,
-    /// Whose calls alone a connection upstream carries.
+    /// The client address that an upstream connection is reserved for.
     pub(super) owner: Option<Account>,
-    /// Calls that were reset on a connection upstream.
+    /// Calls that were recently reset on an upstream connection.
     pub(super) reset_calls: ResetCalls,
-    /// The lowest stream of which the socket was given nothing yet.
+    /// The lowest stream of which nothing was written to the socket yet.
     pub(super) first_unsent: u32,
-    /// GOAWAY was announced, and sent with the last stream's id.
+    /// GOAWAY was announced; `left`: it was sent with the last stream's id.
     pub(super) leaving: bool,
     pub(super) left: bool,
 }
@@ -69,12 +70,12 @@ impl Http2 {
         }
     }
 
-    /// Calls that it carries, and that wait for a stream on it.
+    /// Returns the number of calls that it carries or that wait for a stream on it.
     pub(super) fn calls(&self) -> usize {
         self.session.open_streams() + self.waiting.len() + self.bare.len()
     }
 
-    /// Whether a call is under way on it, or its goodbye is.
+    /// Returns whether calls are in flight or a GOAWAY is still to be sent.
     pub(super) fn is_busy(&self) -> bool {
         let goodbye = self.session.side() == Side::Server && !self.left;
         goodbye || self.session.open_streams() > 0
@@ -84,32 +85,33 @@ impl Http2 {
         self.choked
     }
 
-    /// An upstream that ends now does so without a word.
+    /// Returns whether the upstream ends the connection without GOAWAY if it ends now.
     pub(super) fn ends_silently(&self) -> bool {
         self.session.side() == Side::Client && self.session.http2.stage() == Stage::Open
     }
 
-    /// A call has been in flight for long since the last PING: servers of gRPC allow one every five minutes.
+    /// Returns whether a call is open and the last PING was long ago: gRPC servers allow one every
+    /// five minutes.
     pub(super) fn beats_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
         has_calls && self.session.is_greeted() && now >= self.beat_until + RARE_BEAT_INTERVAL
     }
 
-    /// The upstream has not yet sent its SETTINGS.
+    /// Returns whether the upstream's SETTINGS are still missing.
     pub(super) fn is_ungreeted(&self) -> bool {
         self.session.side() == Side::Client && !self.session.is_greeted()
     }
 }
 
 impl Http2 {
-    /// A call's stream was never looked at, and nothing of the call is to be sent here.
+    /// Removes a stream that was not processed, and its call from the queue.
     pub(super) fn forget(&mut self, stream: u32, key: u64) {
         self.session.forget(stream);
         self.blocked.retain(|other| *other != key);
     }
 
-    /// Resets a stream that the upstream has not answered, now or later. `ended`: this end has sent
-    /// END_STREAM.
+    /// Resets a stream that the upstream has not answered, now or later. `ended` says whether this
+    /// end has sent END_STREAM.
     pub(super) fn reset_unanswered(
         &mut self,
         stream: u32,
@@ -118,7 +120,7 @@ impl Http2 {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        // A connection that carries one client's calls is nobody else's.
+        // A connection reserved for one client cannot harm others.
         if self.owner.is_some() || self.resets.has_room() {
             self.resets.sent(now);
             self.session.reset(stream, code, out);
@@ -128,7 +130,7 @@ impl Http2 {
         }
     }
 
-    /// Once a tick: resets more of the streams that wait for it. `heard`: when the upstream last sent
+    /// Resets more of the waiting streams, once a tick. `heard` is when the upstream last sent
     /// something. Returns whether there is something to send.
     pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
         self.resets.heard(heard, now);
@@ -144,7 +146,7 @@ impl Http2 {
 }
 
 impl Worker {
-    /// Frames that a connection brought.
+    /// Handles the frames that a connection received.
     pub(super) fn take_frames(&mut self, token: u64, now: Time) {
         let Some(connection) = self.live(token) else {
             return;
@@ -198,7 +200,8 @@ impl Worker {
             Side::Client => connection.owed > HIGH_WATER,
         };
         if connection.ended || violation.is_some() {
-            // The last frames, GOAWAY with its reason above all. An upstream that has ended gets no more calls.
+            // These are the last frames, above all GOAWAY with its reason. An upstream that has
+            // ended gets no more calls.
             if side == Side::Server || violation.is_some() {
                 let _ = connection.flush();
             }
@@ -210,7 +213,7 @@ impl Worker {
     }
 
     /// # Errors
-    /// The connection must not go on.
+    /// The connection must be closed.
     fn event(&mut self, token: u64, event: Event<'_>, now: Time) -> Result<(), Violation> {
         match event {
             Event::Opened {
@@ -242,10 +245,10 @@ impl Worker {
 
     // ---- data ----
 
-    /// Passes data on, or keeps it until there is room.
+    /// Passes data on, or queues it until there is room.
     ///
     /// # Errors
-    /// The connection must not go on.
+    /// The connection must be closed.
     fn carry(
         &mut self,
         token: u64,
@@ -275,7 +278,7 @@ impl Worker {
             };
         }
         if way == Way::Up && exchange.up.stream == 0 {
-            // It has more than header fields now.
+            // The call now consists of more than header fields.
             exchange.to_up.push(data, end);
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
             if !is_fresh {
@@ -312,7 +315,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Sends what waits on a call, one way, as far as there is room.
+    /// Sends the queued data of a call in one direction as far as there is room.
     pub(super) fn send_queued(&mut self, key: u64, way: Way, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
@@ -345,7 +348,7 @@ impl Worker {
         }
     }
 
-    /// A connection has room again: what waits for it is sent.
+    /// Sends queued data of a connection's calls after it has room again.
     pub(super) fn send_blocked(&mut self, token: u64, now: Time) {
         let Some((_, http2)) = http2_of(&mut self.connections, token) else {
             return;
@@ -363,7 +366,7 @@ impl Worker {
         }
     }
 
-    /// As much as was passed on may come again.
+    /// Reopens the sender's windows for data that was passed on.
     fn give_back(&mut self, from: End, length: usize) {
         let Some((transport, http2)) = http2_of(&mut self.connections, from.token) else {
             return;
@@ -377,7 +380,8 @@ impl Worker {
     }
 }
 
-/// A connection's buffers and its HTTP/2 state, apart from the rest of the worker.
+/// Returns a connection's buffers and HTTP/2 state, borrowed separately from the rest of the
+/// worker.
 pub(super) fn http2_of(
     connections: &mut Connections,
     token: u64,

@@ -1,4 +1,4 @@
-//! What is told of a call, or of a connection, that has ended: the lines of the access log, and the metrics of answers.
+//! Records ended calls and connections: lines of the access log, and metrics of answers.
 
 use jiff::Timestamp;
 use plimsoll_model::Time;
@@ -8,13 +8,13 @@ use super::super::count;
 use super::Worker;
 
 impl Worker {
-    /// Whether lines are wanted: where they are not, nothing is gathered for them.
+    /// Returns whether there is an access log; without one nothing is collected for it.
     pub(super) fn logs(&self) -> bool {
         self.access_log.is_some()
     }
 
-    /// `line`: what the protocol knows of a call, or a connection, that has ended; `endpoint`: the upstream
-    /// that it went to, by its place.
+    /// Logs an ended call or connection. `line` is what the protocol knows of it, `endpoint` the
+    /// index of its upstream.
     pub(super) fn log(&self, route: usize, endpoint: Option<usize>, began: Time, line: Line) {
         let Some(log) = &self.access_log else {
             return;
@@ -34,7 +34,7 @@ impl Worker {
         }
     }
 
-    /// An upstream has answered a call that began then.
+    /// Records the latency and status of an answered call.
     pub(super) fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
         let state = &mut self.routes[route];
         state.setup.took.observe(now.duration_since(began));

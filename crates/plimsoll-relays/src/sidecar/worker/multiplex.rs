@@ -1,10 +1,10 @@
-//! Calls that share connections: many downstream onto few upstream, distinguished by
-//! their ids.
+//! Multiplexes calls of framed protocols: many client connections share few upstream connections,
+//! and calls are told apart by id.
 //!
-//! A frame is passed on as it came, with another id. Heartbeats are answered where they
-//! arrive, and sent where the sidecar is the client.
+//! A frame is passed on unchanged except for its id. Heartbeats are answered where they arrive, and
+//! sent where the sidecar is the client.
 //!
-//! Long because requests and answers are two halves of one table of calls.
+//! Long because requests and answers work on the same table of calls.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
@@ -18,15 +18,15 @@ use super::faults::Fate;
 use super::troubles::Peer;
 use super::{CONNECT_LIMIT, Connection, Found, Frame, HIGH_WATER, Role, Taken, Worker};
 
-/// How long the answer to a heartbeat may take: three times as long as SOFABolt's own
-/// clients wait, who try three times.
+/// How long the answer to a heartbeat may take, in nanoseconds: three times the timeout of
+/// SOFABolt's own clients, which try three times.
 const HEARTBEAT_WAIT: u64 = 3_000_000_000;
 
-/// No call has this id: its place is beyond those that calls take.
+/// An id outside the table's index range, so that no call has it.
 const HEARTBEAT_ID: u64 = u32::MAX as u64;
 
 impl Worker {
-    /// Frames that a connection brought; `false`: it is to be closed.
+    /// Handles the frames that a connection received; returns `false` if it must be closed.
     pub(super) fn relay_frames(
         &mut self,
         connection: &mut Connection,
@@ -88,7 +88,7 @@ impl Worker {
         fine
     }
 
-    /// A frame of a client; `false`: it waits until an upstream can take it.
+    /// Handles a client's frame; returns `false` if it waits until an upstream can take it.
     fn take_request(
         &mut self,
         connection: &mut Connection,
@@ -108,8 +108,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Answers the call of a frame that can't be passed on, and leaves the frame out. `false`: it is no call's, or
-    /// where it ends is not known.
+    /// Answers the call of a frame that cannot be passed on, and skips the frame. Returns `false`
+    /// if it belongs to no call or its length is unknown.
     fn fail_call(
         &mut self,
         connection: &mut Connection,
@@ -171,7 +171,7 @@ impl Worker {
                 return Ok(Taken::Over);
             }
         }
-        // One that was held has its fate behind it.
+        // A held request has already drawn its fault.
         let since = from.held_since;
         let fate = match since {
             Time::NEVER => self.fate(from.route),
@@ -187,7 +187,7 @@ impl Worker {
         }
     }
 
-    /// Gives a request to an upstream. `since`: when it first found none that could take it.
+    /// Gives a request to an upstream. `since` is when it first found none that could take it.
     pub(super) fn send_on(
         &mut self,
         from: &mut Connection,
@@ -241,7 +241,7 @@ impl Worker {
         self.answer_itself(from, codec, frame, refused, now)
     }
 
-    /// Answers a request of a client that no upstream will see.
+    /// Answers a client's request that no upstream will see.
     fn answer_itself(
         &mut self,
         from: &mut Connection,
@@ -273,7 +273,7 @@ impl Worker {
         Ok(Taken::Over)
     }
 
-    /// Puts a request into an upstream's connection; `false`: it has no room, or is gone.
+    /// Appends a request to an upstream connection; returns `false` if that has no room or is gone.
     fn pass_on(
         &mut self,
         up: u64,
@@ -336,17 +336,17 @@ impl Worker {
                         codec.renumber(bytes, seen.manner, call.id, out)
                     });
                     if delivered.is_err() {
-                        // The call must not wait for an answer that has come.
+                        // The call has its answer, so it must not wait until it times out.
                         count(&self.counters(up.route).cut, 1);
                         self.refuse(up.route, &call, up.endpoint, Why::Cut);
                     }
                     delivered?;
                 }
-                // Too late, or twice.
+                // The answer is late or a duplicate.
                 None => count(&self.counters(up.route).stray, 1),
             },
             Kind::GoAway => {
-                // New calls take another connection; those in flight end on this one.
+                // New calls use another connection; those in flight finish on this one.
                 self.free_lane(up.route, endpoint, up.token);
                 up.leave_owner(&mut self.routes);
             }
@@ -359,7 +359,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Gives a call's client its answer, if it is still there.
+    /// Passes an answer on to the call's client, if it is still connected.
     fn deliver(
         &mut self,
         route: usize,
@@ -379,7 +379,7 @@ impl Worker {
         if let Role::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
-        // A client that does not read gets no more taken from it.
+        // A client that does not read its answers is not read from.
         client.paused |= client.transport.unsent() > HIGH_WATER;
         let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
@@ -409,7 +409,7 @@ impl Worker {
             codec.refuse(call.id, call.manner, why, out)
         });
         if let Err(broken) = refused {
-            // Without an answer the client would wait for ever: its connection is closed instead.
+            // Without an answer the client would wait forever, so its connection is closed.
             let now = self.shared.clock.now();
             if let Some(client) = self.live(call.from) {
                 let peer = Peer::of(client);
@@ -426,7 +426,7 @@ impl Worker {
         }
     }
 
-    /// Calls of an upstream that it will not answer end here.
+    /// Refuses calls that their upstream will not answer.
     pub(super) fn refuse_all(&mut self, route: usize, endpoint: usize, calls: &[Call], why: Why) {
         let counters = self.counters(route);
         counters.in_flight.dec_by(calls.len() as i64);
@@ -436,7 +436,8 @@ impl Worker {
         }
     }
 
-    /// Timeouts and heartbeats of an upstream's connection; `false`: it is to be closed.
+    /// Checks the timeouts and heartbeats of an upstream connection; returns `false` if it must be
+    /// closed.
     pub(super) fn look_after(&mut self, token: u64, now: Time) -> bool {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
@@ -459,7 +460,7 @@ impl Worker {
         let idle_since = connection.last_active + state.setup.route.heartbeat();
         let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
         let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
-        // A connection that is being made may have a request that waits for it.
+        // A request may wait for a connection that is being made.
         keep |= connection.connecting || connection.transport.is_handshaking();
         connection.unneeded = !keep;
         match (*beat, &state.setup.codec) {
@@ -495,7 +496,7 @@ impl Worker {
     }
 }
 
-/// The next frame that a connection brought; `None`: not all of it is there yet.
+/// Returns the next frame that a connection received; `None` if it is incomplete.
 #[inline]
 fn next<'a>(
     connection: &mut Connection,

@@ -1,4 +1,4 @@
-//! A connection for a connection: bytes as they come, and each side's end passed on to the
+//! Relays one connection to one connection: bytes as they come, and the end of each side to the
 //! other.
 
 use plimsoll_model::Time;
@@ -8,10 +8,10 @@ use super::super::transport::Got;
 use super::{Connection, HIGH_WATER, Role, Worker};
 
 impl Worker {
-    /// Gives a client's connection its own one upstream.
+    /// Connects a client to an upstream connection of its own.
     pub(super) fn join(&mut self, down: u64, route: usize, now: Time) {
         let mut up = None;
-        // One that fails at once is left out for a while.
+        // An upstream that fails at once is skipped for a while, so the loop ends.
         while up.is_none()
             && let Some(endpoint) = self.next_endpoint(route, now)
         {
@@ -29,7 +29,7 @@ impl Worker {
         }
     }
 
-    /// Hands over what has come; `false`: the connection is to be closed.
+    /// Passes received bytes to the other side; returns `false` if the connection must be closed.
     pub(super) fn through(&mut self, connection: &mut Connection, got: Got) -> bool {
         let Role::Pipe { peer } = connection.role else {
             return false;
@@ -48,7 +48,7 @@ impl Worker {
         connection.came += came;
         other.went += came;
         if other.transport.out.is_empty() {
-            // The buffers change places: nothing is copied.
+            // Swaps the buffers instead of copying.
             std::mem::swap(&mut other.transport.out, &mut connection.transport.input);
             connection.transport.input.clear();
         } else {

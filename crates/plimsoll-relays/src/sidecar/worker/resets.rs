@@ -1,8 +1,8 @@
-//! Calls that are reset before an upstream has answered them: as many at once as servers put up with.
+//! Limits how many unanswered calls are reset on an upstream connection in a row.
 //!
-//! Servers end a connection on which many calls are reset that they have not begun to serve (CVE-2023-44487),
-//! and all other calls with it. So no more than a few are reset in a row; the rest wait, unless they end by
-//! themselves, until the upstream has shown that it goes on.
+//! Servers close a connection on which many calls are reset before they are served
+//! (CVE-2023-44487), which would end all other calls on it. So only a few calls are reset in a row;
+//! the rest wait, unless they end by themselves, until the upstream has shown that it is alive.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::ErrorCode;
 
-/// Half of what the strictest servers take (20, of the Rust crate h2).
+/// Half of what the strictest server tolerates (20, the Rust crate h2).
 const MAX_AT_ONCE: u32 = 10;
 
-/// An upstream that has sent nothing is given the next ones all the same.
+/// After this time further resets are sent even if the upstream has sent nothing.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
-/// A call is suspected of its connection's end for so long after it was reset.
+/// How long after its reset a call is suspected when its connection ends.
 const SUSPECTED_FOR: Duration = Duration::from_secs(10);
-/// Calls that are remembered after they were reset.
+/// Most reset calls that are remembered.
 const MAX_REMEMBERED: usize = 64;
 
-/// What is to be reset on a connection upstream.
+/// The resets of an upstream connection that are still to be sent.
 #[derive(Debug, Default)]
 pub(super) struct Resets {
-    /// Since `last_sent` was last followed by a sign of life.
+    /// Resets sent since the upstream last sent something after one.
     sent: u32,
     last_sent: Time,
     waiting: VecDeque<(u32, ErrorCode)>,
 }
 
 impl Resets {
-    /// Whether one more may be sent now.
+    /// Returns whether another reset may be sent now.
     pub(super) fn has_room(&self) -> bool {
         self.sent < MAX_AT_ONCE
     }
@@ -46,25 +46,25 @@ impl Resets {
         self.waiting.push_back((stream, code));
     }
 
-    /// Takes note of when the upstream last sent something.
+    /// Records when the upstream last sent something.
     pub(super) fn heard(&mut self, at: Time, now: Time) {
         if at > self.last_sent || now >= self.last_sent + MAX_SILENCE {
             self.sent = 0;
         }
     }
 
-    /// Returns the next one that waits, if it may be sent now.
+    /// Returns the next waiting reset, if it may be sent now.
     pub(super) fn next_waiting(&mut self) -> Option<(u32, ErrorCode)> {
         self.has_room().then(|| self.waiting.pop_front())?
     }
 }
 
-/// Calls of a connection upstream that were reset a moment ago: their streams, their clients, and when.
+/// Recently reset calls of an upstream connection: stream, client and time.
 #[derive(Default)]
 pub(super) struct ResetCalls(VecDeque<(u32, u64, Time)>);
 
 impl ResetCalls {
-    /// Takes note of one, and of the newest alone of several of one client in a row.
+    /// Records a reset call; of consecutive ones of the same client, only the newest is kept.
     pub(super) fn note(&mut self, stream: u32, client: u64, now: Time) {
         if self.0.back().is_some_and(|(_, last, _)| *last == client) {
             self.0.pop_back();

@@ -1,7 +1,7 @@
-//! A worker's routes: they come, change and go while it runs.
+//! A worker's routes, which are added, changed and removed while it runs.
 //!
-//! Connections and calls know their route by its place, so the place of one that is gone stays
-//! taken until nothing is left of it.
+//! Connections and calls refer to their route by index, so the index of a removed route is not
+//! reused until nothing refers to it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,21 +18,21 @@ use super::{LISTENER_BIT, Role, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
-    /// The version of the upstreams that this worker knows; 0: none yet.
+    /// The version of the upstreams that this worker knows; 0 if none.
     pub(super) version: u64,
     pub(super) endpoints: Vec<Endpoint>,
-    /// The endpoint whose turn it is where connections are not shared.
+    /// Index of the next endpoint in rotation, for connections that are not shared.
     pub(super) next_endpoint: usize,
-    /// Layouts of frames that calls came in since the last tick, a bit each.
+    /// Bit set of the frame layouts in which calls arrived since the last tick.
     pub(super) called: u8,
-    /// Connections upstream that each carry one client's calls.
+    /// Upstream connections that are each reserved for one client.
     pub(super) apart: Vec<u64>,
     /// Clients whose next request waits until an upstream can take it.
     pub(super) held: VecDeque<u64>,
-    /// Clients whose next request waits for a connection of their own. Nobody waits behind them.
+    /// Clients whose next request waits for a reserved connection, which delays no other client.
     pub(super) held_apart: Vec<u64>,
     pub(super) troubles: Troubles,
-    /// How upstreams answered.
+    /// Counters of the upstreams' answers by status.
     pub(super) statuses: Statuses,
     presence: Presence,
 }
@@ -40,9 +40,9 @@ pub(super) struct RouteState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     Here,
-    /// The file names it no more: what is under way has until then.
+    /// The config no longer has it; calls in flight may take until then.
     Leaving(Time),
-    /// Nothing is left: another may have its place.
+    /// Nothing refers to it any more: its index may be reused.
     Gone,
 }
 
@@ -63,7 +63,8 @@ impl RouteState {
         }
     }
 
-    /// Connections stay; those to upstreams that would be made otherwise now take no new calls.
+    /// Applies a changed route. Connections stay; those to upstreams with other settings get no new
+    /// calls.
     fn change(&mut self, mut setup: RouteSetup) {
         let (old, new) = (&self.setup.route, &setup.route);
         let is_otherwise =
@@ -83,7 +84,7 @@ impl RouteState {
         }
     }
 
-    /// Lanes of one upstream.
+    /// Returns the number of connection slots of one upstream.
     pub(super) fn lanes_each(&self) -> usize {
         let codec = self.setup.codec.as_ref();
         self.setup.route.connections() * codec.map_or(1, |codec| codec.layouts())
@@ -95,17 +96,17 @@ impl Worker {
         while let Ok(setup) = self.mailbox.1.try_recv() {
             if let Err(e) = self.take_up(setup, now) {
                 tracing::error!("watching a socket that listens: {e}; this is tried again");
-                // The next tick watches all of them.
+                // The next tick watches all listeners again.
                 self.accepts = false;
             }
         }
         self.learn_names();
     }
 
-    /// Goes on with these routes, and with no others.
+    /// Replaces the routes by those of `setup`.
     ///
     /// # Errors
-    /// A socket can't be watched.
+    /// A socket cannot be watched.
     pub(super) fn take_up(&mut self, setup: Setup, now: Time) -> io::Result<()> {
         (self.access_log, self.drain) = (setup.access_log, setup.drain);
         self.busy_poll = setup.busy_poll;
@@ -158,7 +159,7 @@ impl Worker {
         }
     }
 
-    /// Ends what is left of routes that are leaving, as it becomes idle.
+    /// Closes the connections of draining routes as they become idle.
     pub(super) fn see_off(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             let Presence::Leaving(until) = self.routes[route].presence else {
@@ -173,7 +174,7 @@ impl Worker {
                 if connection.route != route {
                     continue;
                 }
-                // Its client may be gone.
+                // Checked separately, because the calls' client may be gone.
                 let has_calls =
                     matches!(&connection.role, Role::Up { calls, .. } if !calls.is_empty());
                 if now < until && (has_calls || connection.is_busy()) {

@@ -1,4 +1,4 @@
-//! The events of sockets: connections accepted, bytes read and handed over, bytes written.
+//! Socket events: accepts connections, reads and dispatches bytes, and writes.
 
 use std::io;
 
@@ -30,8 +30,8 @@ impl Worker {
         });
     }
 
-    /// Serves a connection, out of the table meanwhile, so that others can be reached. It is closed
-    /// where `serve` returns `false`.
+    /// Serves a connection that is taken out of the table meanwhile, so that others can be reached.
+    /// Closes it if `serve` returns `false`.
     pub(super) fn serving(
         &mut self,
         token: u64,
@@ -54,7 +54,7 @@ impl Worker {
         }
     }
 
-    /// `false`: the connection is to be closed.
+    /// Handles an event of a connection; returns `false` if it must be closed.
     fn serve_one(&mut self, connection: &mut Connection, event: Ready, now: Time) -> bool {
         if connection.connecting && event.writable {
             match connection.transport.socket.take_error() {
@@ -74,12 +74,12 @@ impl Worker {
             return self.open(connection, now);
         }
         if connection.ended {
-            // Nothing is to be read: the event is a failure, or the end of both ways.
+            // Reading is over, so the event is a failure or the end of both directions.
             let fails = matches!(connection.role, Role::Down { .. });
             return !fails && !connection.finished && connection.transport.flush().is_ok();
         }
         if connection.paused || connection.held {
-            // Not asked for: the event is a failure. A pipe may hold bytes all the same.
+            // Reading was not registered, so the event is a failure. A pipe may still hold bytes.
             let is_asked = matches!(connection.interest, Interest::State { reads: true, .. });
             return is_asked || !matches!(connection.role, Role::Down { .. });
         }
@@ -87,7 +87,7 @@ impl Worker {
             && !self.routes[connection.route].held.is_empty()
             && !connection.isolation.is_active(now)
         {
-            // Others wait already: its bytes wait in its socket, and cost nothing there.
+            // Other clients already wait: leaves the bytes in the socket, where they cost nothing.
             self.park(connection, now);
             return true;
         }
@@ -95,7 +95,7 @@ impl Worker {
             Ok(got) => got,
             Err(e) => {
                 self.read_failed(connection, &e, now);
-                // The alert with the reason, where TLS made one.
+                // Sends the TLS alert with the reason, if there is one.
                 let _ = connection.flush();
                 return false;
             }
@@ -105,7 +105,7 @@ impl Worker {
         match (&connection.role, codec) {
             (Role::Down { .. }, Some(codec)) => {
                 let fine = self.relay_frames(connection, &codec, now);
-                // What was asked before is still answered.
+                // Earlier requests are still answered.
                 connection.ended = got == Got::End;
                 fine
             }
@@ -120,7 +120,7 @@ impl Worker {
         }
     }
 
-    /// Learns who made a connection; `false`: it is to be closed.
+    /// Reads the PROXY header; returns `false` if the connection must be closed.
     fn open(&mut self, connection: &mut Connection, now: Time) -> bool {
         let Some(opening) = &mut connection.opening else {
             return true;
@@ -142,7 +142,7 @@ impl Worker {
         }
     }
 
-    /// Begins what had to wait until it was known who made a connection.
+    /// Begins what had to wait until the client of a connection was known.
     pub(super) fn begin_opened(&mut self, now: Time) {
         for token in std::mem::take(&mut self.opened) {
             if let Some(connection) = self.live(token) {
@@ -163,8 +163,8 @@ impl Worker {
         }
     }
 
-    /// Counts a handshake that failed, and logs it. The alert of a peer that refuses our
-    /// certificate comes after the handshake is over for us (RFC 8446 §4.4.2).
+    /// Counts and logs a failed handshake. The alert of a peer that rejects our certificate may
+    /// arrive after our side of the handshake is complete (RFC 8446 §4.4.2).
     fn read_failed(&mut self, connection: &mut Connection, error: &io::Error, now: Time) {
         connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
@@ -218,7 +218,7 @@ impl Worker {
                     return;
                 }
             };
-            // A socket without a network delays nothing, and has no such option.
+            // Unix sockets have no such option and need none.
             let _ = socket.set_nodelay(true);
             let tls = state
                 .setup
@@ -251,8 +251,8 @@ impl Worker {
         }
     }
 
-    /// Whether connections are accepted. A listener whose connections can't be, for want of descriptors,
-    /// stays readable: watched, it would wake the worker at once, again and again.
+    /// Starts or stops accepting. A listener that cannot accept because descriptors have run out
+    /// stays readable, so watching it would wake the worker again and again.
     pub(super) fn watch_listeners(&mut self, reads: bool) {
         if self.accepts == reads {
             return;
@@ -265,7 +265,7 @@ impl Worker {
             let (token, writes) = (Token(LISTENER_BIT | place as u64), false);
             let interest = Interest::State { reads, writes };
             let watched = match self.poller.change(&listener.socket, token, interest) {
-                // The system refused to watch it when its route was read.
+                // The system refused to watch it when its route was added.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     self.poller.add(&listener.socket, token, interest)
                 }
@@ -279,7 +279,7 @@ impl Worker {
     }
 
     pub(super) fn flush_dirty(&mut self, now: Time) {
-        // Closing one may mark others.
+        // Closing a connection may mark others.
         while !self.dirty.is_empty() {
             for token in std::mem::take(&mut self.dirty) {
                 self.flush(token, now);
@@ -343,7 +343,7 @@ impl Worker {
         self.watch(token);
     }
 
-    /// Asks epoll for what matters now.
+    /// Registers with epoll the events that matter now.
     pub(super) fn watch(&mut self, token: u64) {
         let Some(connection) = self.connections.get_mut(token) else {
             return;
@@ -357,7 +357,7 @@ impl Worker {
             let socket = &connection.transport.socket;
             if let Err(e) = self.poller.change(socket, Token(token), interest) {
                 tracing::error!("watching a socket: {e}; its connection is closed");
-                // Nothing would be reported of it any more.
+                // Nothing would be reported for it any more.
                 self.close(token, self.shared.clock.now());
             }
         }
@@ -381,7 +381,7 @@ mod tests {
     use super::super::Shared;
     use super::*;
 
-    /// One turn of the loop, as far as it is for sockets; whether there was something to do.
+    /// Runs one iteration of the loop for sockets only; returns whether there was an event.
     fn turn(worker: &mut Worker) -> bool {
         let mut events = Events::default();
         let woken = (worker.poller).wait(Some(Duration::ZERO), &mut events);
@@ -401,7 +401,7 @@ mod tests {
         let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
         let mut setup = setups.remove(0);
         let address = routes[0].address.tcp().unwrap();
-        // Readable for ever, and nothing can be accepted, as with a process out of descriptors.
+        // Readable forever, but accepting fails, as in a process without free descriptors.
         let listener = setup.routes[0].listener.as_mut().unwrap();
         let client = TcpStream::connect(address).unwrap();
         let (server, _) = loop {
@@ -426,7 +426,7 @@ mod tests {
             worker.tick(worker.shared.clock.now());
             assert!(turn(&mut worker), "it has tried again");
         }
-        // Descriptors are free again.
+        // Descriptors are available again.
         let token = Token(LISTENER_BIT);
         let interest = Interest::State {
             reads: false,

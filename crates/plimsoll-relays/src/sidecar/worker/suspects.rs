@@ -1,9 +1,10 @@
-//! Who is suspected when an upstream's connection ends.
+//! Determines which clients are suspected when an upstream closes a connection.
 //!
-//! What a connection dies of is held against those whom it was sent for. A protocol of frames does not say which call
-//! that was, and HTTP/2 at best names the last one that was looked at: the one beside it may have been it as well. So
-//! several are suspected, those most likely first, and the next calls of each go alone: to who is innocent that does no
-//! harm, and the second time it harms nobody but who made it.
+//! The end of a connection is held against the clients whose calls it may have been caused by. A
+//! framed protocol does not tell which call that was, and HTTP/2 at best names the last stream that
+//! was processed, although the next one may be the cause. So several clients are suspected, the
+//! most likely ones first, and their next calls are isolated: that does not harm an innocent
+//! client, and a second failure affects only the client that caused it.
 
 use std::time::Duration;
 
@@ -14,12 +15,12 @@ use super::super::count;
 use super::Worker;
 use super::http2::Http2;
 
-/// Clients that one end of a connection upstream is held against.
+/// Most clients that are suspected for one closed connection.
 const MAX_SUSPECTS: usize = 16;
-/// A request without an answer is suspected for so long: nothing says when it was done.
+/// How long a request without an answer is suspected: nothing tells when it was done.
 const ONEWAY_SUSPECTED_FOR: Duration = Duration::from_secs(1);
 
-/// The clients of calls in this order, each once.
+/// Returns the distinct clients of these calls, in order.
 fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut clients = Vec::new();
     for client in calls {
@@ -33,7 +34,7 @@ fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
     clients
 }
 
-/// The clients of the newest calls that were lost. `oneway`: the last request without an answer.
+/// Returns the clients of the newest lost calls. `oneway` is the last request without an answer.
 fn suspects(lost: &[Call], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
     let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.from)).collect();
     let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPECTED_FOR);
@@ -42,8 +43,9 @@ fn suspects(lost: &[Call], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
     first_clients(newest.into_iter().map(|(_, from)| from))
 }
 
-/// The clients of the calls whose streams are next to `last`, which an upstream says it has looked at: from there up
-/// and down in turn, as it may have ended by that one or by the next.
+/// Returns the clients of the calls whose streams are closest to `last`, the last one that the
+/// upstream has processed, alternately below and above it: the cause may be that stream or the
+/// next.
 fn suspects_around(last: u32, mut calls: Vec<(u32, u64)>) -> Vec<u64> {
     calls.sort_unstable();
     let (seen, unseen) = calls.split_at(calls.partition_point(|(stream, _)| *stream <= last));
@@ -53,8 +55,8 @@ fn suspects_around(last: u32, mut calls: Vec<(u32, u64)>) -> Vec<u64> {
 }
 
 impl Worker {
-    /// An HTTP/2 connection upstream ends with an error, or without a word. `last`: the last stream that was looked at,
-    /// as far as that is known.
+    /// Suspects clients when an upstream ends an HTTP/2 connection with an error or without GOAWAY.
+    /// `last` is the last processed stream, if known.
     pub(super) fn blame_around(&mut self, route: usize, last: u32, http2: &Http2, now: Time) {
         let calls = http2.session.open_calls();
         let open = calls.filter_map(|(stream, key)| {
@@ -66,8 +68,8 @@ impl Worker {
         self.isolate_all(route, &suspects, now);
     }
 
-    /// A connection upstream has ended, and its protocol does not say what for: it may be any call that it has not
-    /// answered, and most likely a new one.
+    /// Suspects clients when an upstream closes a connection without a reason: any unanswered call
+    /// may be the cause, most likely a new one.
     pub(super) fn blame_newest(
         &mut self,
         route: usize,
@@ -107,7 +109,7 @@ mod tests {
         let lost = [call(1, 1), call(2, 4), call(1, 3), call(3, 2)];
         let now = second(5);
         assert_eq!(suspects(&lost, None, now), [2, 1, 3]);
-        // What wants no answer is forgotten soon.
+        // Requests without an answer are suspected only briefly.
         assert_eq!(suspects(&lost, Some((7, now)), now), [7, 2, 1, 3]);
         assert_eq!(suspects(&[], Some((7, second(4))), now), [0; 0]);
         let many: Vec<_> = (0..1000).map(|n| call(n, n)).collect();
@@ -119,7 +121,7 @@ mod tests {
     fn suspects_are_neighbours_of_last_stream() {
         let calls = vec![(9, 90), (1, 10), (5, 50), (7, 70), (3, 50)];
         assert_eq!(suspects_around(5, calls.clone()), [50, 70, 90, 10]);
-        // Nothing says where it ended: the newest are first.
+        // If the last stream is unknown, the newest calls come first.
         assert_eq!(suspects_around(u32::MAX, calls), [90, 70, 50, 10]);
         let many: Vec<_> = (0..1000u32).map(|n| (n, u64::from(n))).collect();
         let suspects = suspects_around(500, many);

@@ -1,4 +1,4 @@
-//! A worker's connections by their tokens: taken in, found, closed.
+//! The table of a worker's connections: adds, finds and closes them.
 
 use std::io;
 
@@ -27,7 +27,7 @@ impl Worker {
         }
     }
 
-    /// Takes a socket in; that to an upstream is not connected yet.
+    /// Adds a socket; one to an upstream is not connected yet.
     pub(super) fn adopt(
         &mut self,
         transport: Transport,
@@ -80,7 +80,7 @@ impl Worker {
         Ok(token)
     }
 
-    /// The connection is gone; what depended on it fails.
+    /// Closes a connection; what depended on it fails.
     pub(super) fn close(&mut self, token: u64, now: Time) {
         if let Some(connection) = self.connections.remove(token) {
             self.closed(*connection, now);
@@ -106,7 +106,7 @@ impl Worker {
                 connection.leave_owner(&mut self.routes);
                 let is_pipe = matches!(connection.role, Role::Pipe { .. });
                 if connection.unneeded {
-                    // It was ended here.
+                    // It was closed from this side because it was unused.
                 } else if is_new {
                     self.endpoint_failed(route, endpoint, problem, now);
                 } else if !is_pipe {
@@ -152,8 +152,8 @@ impl Worker {
                     let endpoint = self.live(peer).and_then(|other| other.endpoint);
                     self.log(route, endpoint, connection.began, line);
                 }
-                // Where this end broke, the other one must not wait for more; where both
-                // had finished, the other is gone already or about to be.
+                // If this end failed, the other must not wait for more; if both had finished, the
+                // other is gone or about to be.
                 if let Some(other) = self.live(peer) {
                     other.ended = true;
                     other.finishing = true;

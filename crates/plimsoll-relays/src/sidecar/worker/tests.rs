@@ -1,4 +1,4 @@
-//! A worker turn by turn: what becomes of calls between two of its writes.
+//! Tests of single loop iterations: what happens to calls between two writes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use super::super::config::Config;
 use super::super::setup::prepare;
 use super::*;
 
-/// A worker of one route, and where that listens.
+/// Returns a worker with one route, and the address that the route listens on.
 fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
     let config = format!(
         "[[route]]\nname = \"r\"\nprotocol = \"grpc\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n"
@@ -31,7 +31,7 @@ fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
 }
 
 impl Worker {
-    /// Serves its sockets until something is so, and writes nothing.
+    /// Handles socket events until the condition holds, without writing.
     fn read_until(&mut self, mut is_so: impl FnMut(&mut Worker) -> bool) {
         let mut events = Events::default();
         while !is_so(self) {
@@ -44,7 +44,7 @@ impl Worker {
         }
     }
 
-    /// Serves its sockets, and writes, until something is so.
+    /// Handles socket events and writes until the condition holds.
     fn run_until(&mut self, mut is_so: impl FnMut() -> bool) {
         self.read_until(|worker| {
             worker.flush_dirty(worker.shared.clock.now());
@@ -67,7 +67,7 @@ impl Worker {
         upstream
     }
 
-    /// Goes on until a call has come to the upstream; its stream.
+    /// Runs until a call has reached the upstream; returns its stream.
     fn next_call(&mut self, upstream: &mut TcpStream) -> u32 {
         let (mut bytes, mut buffer, mut stream) = (Vec::new(), [0; 4096], None);
         self.run_until(|| {
@@ -108,14 +108,14 @@ fn call_that_was_never_sent_goes_elsewhere() {
     client.write_all(&greeting).unwrap();
     let mut first = worker.accept_from(&listener);
     assert_eq!(worker.next_call(&mut first), 1);
-    // Another call is given to the connection, which ends before it is written to again.
+    // Another call is given to the connection, which ends before the next write.
     let mut next = Vec::new();
     call(3, &mut next);
     client.write_all(&next).unwrap();
     worker.read_until(|worker| worker.counters(0).requests.get() == 2);
     drop(first);
     worker.read_until(|worker| worker.counters(0).upstream_lost.get() == 1);
-    // The first one is lost: it may have been looked at.
+    // The first call is lost, because the upstream may have processed it.
     assert_eq!(worker.counters(0).cut.get(), 1);
     assert_eq!(worker.counters(0).resent.get(), 1);
     let mut second = worker.accept_from(&listener);

@@ -1,5 +1,5 @@
-//! What goes wrong with connections, logged with who is at their other end. Clients can cause
-//! much of it, so lines are few, and each has the number that it stands for.
+//! Logs errors of connections with their peer's address. Clients can cause many of them, so lines
+//! are rate-limited, and each says how many it stands for.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,31 +12,32 @@ use plimsoll_protocols::serving::proxied::OpeningError;
 use super::super::count;
 use super::{Connection, Worker};
 
-/// How often one kind of trouble is logged, for each route.
+/// How often one kind of error is logged for each route.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
-/// A kind of trouble.
+/// A kind of error.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trouble {
     /// A handshake failed.
     Handshake,
-    /// A connection carried what is not its protocol.
+    /// A connection carried another protocol than the route's.
     Garbage,
     Codec,
-    /// A frame is above `max_frame`.
+    /// A frame is larger than `max_frame`.
     TooLong,
-    /// A PROXY header can't be used, or comes from a client that is not trusted.
+    /// A PROXY header is unusable, or comes from an untrusted client.
     Refusal,
-    /// What the sidecar lacks for a connection to an upstream.
+    /// The sidecar lacks a local resource for a connection to an upstream.
     Lack,
 }
 
-/// Those of a route, by kind: when one was logged, and how many were not since then.
+/// For each kind of error of a route: when it was last logged, and how many were suppressed since
+/// then.
 #[derive(Default)]
 pub(super) struct Troubles([(Option<Time>, u64); 6]);
 
 impl Troubles {
-    /// What stands at the end of this one's line; `None`: it has none.
+    /// Decides whether to log an error; returns the suffix of its line, or `None` to suppress it.
     pub(super) fn line(&mut self, trouble: Trouble, now: Time) -> Option<More> {
         let (logged, unlogged) = &mut self.0[trouble as usize];
         if logged.is_some_and(|logged| now < logged + LOG_EVERY) {
@@ -48,7 +49,7 @@ impl Troubles {
     }
 }
 
-/// How many were not logged since the last line.
+/// The number of errors suppressed since the last line.
 pub(super) struct More(u64);
 
 impl fmt::Display for More {
@@ -60,11 +61,11 @@ impl fmt::Display for More {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The peer of a connection, as logged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     is_upstream: bool,
-    /// `None`: it came by a socket of this machine.
+    /// `None` for a Unix socket.
     address: Option<SocketAddr>,
 }
 
@@ -92,7 +93,7 @@ impl fmt::Display for Peer {
 }
 
 impl Worker {
-    /// Logs what went wrong with a connection of a route.
+    /// Logs an error of a route's connection.
     pub(super) fn warn(
         &mut self,
         route: usize,
@@ -107,7 +108,7 @@ impl Worker {
         }
     }
 
-    /// The PROXY header of a connection is missing, or can't be used.
+    /// Rejects a connection whose PROXY header is missing or unusable.
     pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
         if why.reason().is_some() {
             count(&self.counters(route).malformed, 1);
@@ -116,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// What a connection carried is malformed, or its codec made nothing of it.
+    /// Logs a malformed frame, or one that the codec rejected.
     pub(super) fn report_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
         let why = &broken.why;
         match broken.by {
@@ -135,7 +136,7 @@ impl Worker {
         self.warn(route, Trouble::Codec, what, now);
     }
 
-    /// A frame is longer than the route's file allows.
+    /// Logs a frame that exceeds the route's `max_frame`.
     pub(super) fn report_too_long(
         &mut self,
         route: usize,
@@ -148,7 +149,7 @@ impl Worker {
         self.warn(route, Trouble::TooLong, what, now);
     }
 
-    /// What a connection carried is not its protocol.
+    /// Logs a connection that does not carry the route's protocol.
     fn report_garbage(&mut self, route: usize, peer: Peer, why: &dyn fmt::Display, now: Time) {
         count(&self.counters(route).malformed, 1);
         let what = format_args!("garbage from {peer}: {why}");

@@ -1,4 +1,4 @@
-//! Connections towards a route's upstreams: which one is next, and when it may be tried.
+//! Connections to a route's upstreams: which upstream is next, and when it may be tried.
 
 use std::io;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use super::troubles::Trouble;
 use super::{Role, Worker};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-/// Upstreams of a route that are remembered after their names lead elsewhere.
+/// Most upstreams of a route that are remembered, including those that its names no longer resolve
+/// to.
 const MAX_REMEMBERED: usize = 256;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -26,13 +27,13 @@ pub(super) struct Endpoint {
     pub(super) counters: UpstreamCounters,
     /// The connections that take new calls, for each layout of frames in turn.
     pub(super) lanes: Vec<Option<u64>>,
-    /// Its name leads there no more.
+    /// Its name no longer resolves to this address.
     gone: bool,
-    /// Connections in a row that could not be made.
+    /// Consecutive connections that could not be made.
     failures: u32,
-    /// Calls in a row that failed.
+    /// Consecutive calls that failed.
     bad_calls: u32,
-    /// What this sidecar lacked when it last began a connection there.
+    /// The local resource that was lacking when a connection was last begun.
     lack: Option<Lack>,
     retry_at: Time,
 }
@@ -46,7 +47,7 @@ impl Endpoint {
         !self.gone && self.retry_at <= now
     }
 
-    /// Leaves it out for twice as long as the last time, until a connection is made.
+    /// Ejects the upstream for twice as long as the last time, until a connection succeeds.
     fn leave_out(&mut self, now: Time) {
         let pause = FIRST_PAUSE * (1 << self.failures.min(6));
         self.failures += 1;
@@ -55,7 +56,7 @@ impl Endpoint {
 }
 
 impl Worker {
-    /// Takes over what was looked up since the last time.
+    /// Applies the lookup results since the last call.
     pub(super) fn learn_names(&mut self) {
         for route in 0..self.routes.len() {
             let state = &mut self.routes[route];
@@ -90,7 +91,7 @@ impl Worker {
                     lack: None,
                     retry_at: Time::ZERO,
                 };
-                // Places are remembered by their number, and used again when many are.
+                // Upstreams are referred to by index; indexes are reused only when there are many.
                 let reused = if endpoints.len() < MAX_REMEMBERED {
                     None
                 } else {
@@ -111,13 +112,13 @@ impl Worker {
         }
     }
 
-    /// No new calls go over the connections to this upstream; those under way end there.
+    /// Gives no new calls to the connections of this upstream; calls in flight finish there.
     fn leave(&mut self, route: usize, endpoint: usize) {
         self.routes[route].endpoints[endpoint].lanes.fill(None);
     }
 
-    /// Calls that an upstream has lost or has not answered in time. After several in a row
-    /// it is left out for a while, unless it is the only one.
+    /// Counts calls that an upstream has lost or not answered in time. After several in a row the
+    /// upstream is ejected for a while, unless it is the only one.
     pub(super) fn calls_failed(&mut self, route: usize, endpoint: usize, calls: usize, now: Time) {
         let state = &mut self.routes[route];
         let (after, pause) = (
@@ -150,20 +151,20 @@ impl Worker {
         self.leave(route, endpoint);
     }
 
-    /// An upstream has answered a call.
+    /// Records that an upstream has answered a call.
     pub(super) fn call_answered(&mut self, route: usize, endpoint: Option<usize>) {
         if let Some(endpoint) = endpoint {
             self.routes[route].endpoints[endpoint].bad_calls = 0;
         }
     }
 
-    /// An upstream has taken a connection, TLS and HTTP/2 included.
+    /// Records that a connection to an upstream is established, including TLS and HTTP/2.
     pub(super) fn connected(&mut self, route: usize, number: usize) {
         self.routes[route].endpoints[number].failures = 0;
         let endpoint = &self.routes[route].endpoints[number];
         count(&endpoint.counters.connects, 1);
         endpoint.counters.open.inc();
-        // Only one of all workers logs it.
+        // Only one of the workers logs it.
         if endpoint.counters.down.set(0) == 1 {
             let address = endpoint.address();
             let name = &self.routes[route].setup.route.name;
@@ -171,7 +172,7 @@ impl Worker {
         }
     }
 
-    /// A connection to an upstream could not be made.
+    /// Records that a connection to an upstream could not be made.
     pub(super) fn endpoint_failed(
         &mut self,
         route: usize,
@@ -191,7 +192,7 @@ impl Worker {
         endpoint.leave_out(now);
     }
 
-    /// The route's upstreams in turn, leaving those out that failed a moment ago.
+    /// Returns the next of the route's upstreams in turn, skipping those that failed recently.
     pub(super) fn next_endpoint(&mut self, route: usize, now: Time) -> Option<usize> {
         let state = &mut self.routes[route];
         let n = state.endpoints.len();
@@ -202,8 +203,8 @@ impl Worker {
         Some(endpoint)
     }
 
-    /// Why the route has no connection: nothing is known against an upstream for which only this sidecar lacked
-    /// something.
+    /// Returns why the route has no connection. An upstream that failed only because this sidecar
+    /// lacked a local resource is not blamed.
     pub(super) fn why_unconnected(&self, route: usize, now: Time) -> Why {
         let state = &self.routes[route];
         let endpoints = state.endpoints.iter();

@@ -18,7 +18,7 @@ fn request() -> Arc<Fields> {
     ])
 }
 
-/// The events of `bytes`, in short.
+/// Describes the events of `bytes` in short.
 fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
     let mut input = bytes;
     let mut events = Vec::new();
@@ -57,7 +57,7 @@ fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<Stri
     events
 }
 
-/// A client and a server that have greeted each other.
+/// Returns a client and a server that have exchanged SETTINGS.
 fn greeted() -> (Session, Session) {
     let (mut client, mut server) = (Session::new(Side::Client), Session::new(Side::Server));
     let (mut up, mut down) = (Vec::new(), Vec::new());
@@ -72,7 +72,7 @@ fn greeted() -> (Session, Session) {
 }
 
 #[test]
-fn a_call_there_and_back() {
+fn call_passes_both_ways() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     assert_eq!(client.begin(7, &request(), End(false), &mut up), 1);
@@ -121,7 +121,7 @@ fn any_split_yields_same_events() {
     write::data(&mut bytes, 1, b"hello", End(true));
     for split in 0..bytes.len() {
         let (mut server, mut out) = (Session::new(Side::Server), Vec::new());
-        // As in a transport: what is no whole frame stays in front of what comes next.
+        // As in a transport, an incomplete frame stays in front of the following bytes.
         let mut kept = bytes[..split].to_vec();
         let mut input = &kept[..];
         let mut n = 0;
@@ -156,7 +156,7 @@ fn windows_limit_and_replenish() {
     server.give_back(1, sent / 2, &mut down);
     assert_eq!(events_of(&mut client, &down, &mut up), ["room"]);
     assert_eq!(client.room(1), sent / 2);
-    // More than there is room for ends the stream, and the stream alone.
+    // Exceeding the window resets the stream but not the connection.
     up.clear();
     for _ in 0..=sent / 2 / chunk.len() {
         write::data(&mut up, 1, &chunk, End(false));
@@ -181,7 +181,7 @@ fn streaming_call_gets_wider_window() {
     server.flows(1);
     server.give_back(1, half.len(), &mut down);
     events_of(&mut client, &down, &mut up);
-    // The connection's own window is not the limit yet.
+    // The connection's window is not exhausted yet.
     assert_eq!(client.streams.0[&1].send_window, FLOWING_WINDOW as i32);
 }
 
@@ -270,7 +270,8 @@ fn ended_stream_rejects_further_frames() {
         let events = events_of(&mut begun(), &late, &mut Vec::new());
         assert!(events[0].starts_with("broken: STREAM_CLOSED"), "{events:?}");
     }
-    // What may be under way is no error; nor is anything where the stream may have been reset.
+    // Frames that may have been in flight are no error, nor is any frame if the stream may have
+    // been reset.
     let mut server = begun();
     let mut late = Vec::new();
     write::window_update(&mut late, 1, 5);
