@@ -2,7 +2,7 @@ use plimsoll_model::spec::{self, Surroundings};
 
 use super::*;
 
-/// A plan's world without files, variables or schemas.
+/// Resolves plans without files, variables or schemas.
 struct Nothing;
 
 impl Surroundings for Nothing {
