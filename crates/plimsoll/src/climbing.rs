@@ -52,7 +52,7 @@ use slices::Rounds;
 use testbed::Testbed;
 use turning::Turning;
 
-/// The [`Asked::kind`] of the `ladder` command; only its rungs are compared with each other.
+/// The kind of the `ladder` command; only its rungs are compared with each other.
 const LADDER_KIND: &str = "ladder";
 
 /// Length of a slice when neither plan nor flag sets one.

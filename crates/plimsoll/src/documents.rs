@@ -206,7 +206,7 @@ impl DocumentFlags {
     }
 
     /// Writes the requested document files of `dirs`, which hold `contents`; returns whether there were any. JSON is
-    /// not included. `overhead_over` is as for [`Contents::print_json`].
+    /// not included. `overhead_over` is as for `print_json`.
     ///
     /// # Errors
     /// When a directory can't be read, or a file can't be written.
@@ -382,8 +382,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     Ok(())
 }
 
-/// Returns the HTML report of overlaid runs, of one search, or of one ladder. `overhead_over` is as for
-/// [`Contents::print_json`].
+/// Returns the HTML report of overlaid runs, of one search, or of one ladder. `overhead_over` is as for `print_json`.
 ///
 /// # Errors
 /// When a directory can't be read, or kinds are mixed.

@@ -1,6 +1,6 @@
 //! Runs a series of loads on the same shards, such as the trials of a search or the slices of a ladder.
 //!
-//! Shard 0 decides what comes next and announces it ([`Next`]); the others derive the same plan from that. Each load
+//! Shard 0 decides what comes next and announces it; the others derive the same plan from the announcement. Each load
 //! is a run in its own folder of the series, with all checks of a sharded run: a shard with another plan is rejected,
 //! and a lost one is named.
 

@@ -1,7 +1,8 @@
 //! Aggregates what several sources of one load measured, interval by interval.
 //!
-//! A source is a process of this machine or a shard on another. Both report by the same messages ([`Message`]), which
-//! the caller receives; merging the intervals is left to [`IntervalMerger`]. Nothing here does I/O or reads a clock.
+//! A source is a process of this machine or a shard on another. Both report by the same messages ([`super::wire`]),
+//! which the caller receives; merging the intervals is left to [`IntervalMerger`]. Nothing here does I/O or reads a
+//! clock.
 
 use plimsoll_engine::worker::Established;
 use plimsoll_model::record::RequestRecord;

@@ -1,4 +1,4 @@
-//! The live view drawn on terminals of many sizes.
+//! Draws the live view on terminals of many sizes.
 
 use std::time::Duration;
 
@@ -191,7 +191,7 @@ fn no_terminal_is_too_small() {
     }
 }
 
-/// Every figure that is shown is shown whole, however narrow the terminal.
+/// No figure is cut, however narrow the terminal is.
 #[test]
 fn no_figure_is_cut() {
     let mut board = running(TIMED, 20);
@@ -224,7 +224,7 @@ fn narrow_terminal_keeps_essential_figures() {
     assert_data_eq!(frame(&board, &noted, 40, 12), file!["../golden/lines.txt"]);
 }
 
-/// Below 60 columns or 10 rows, figures are whole, and what of a text has no room is marked.
+/// Below 60 columns or 10 rows figures are not cut, and shortened text ends with `…`.
 #[test]
 fn plain_lines_mark_truncated_text() {
     let mut board = running(JUDGED, 20);
@@ -261,7 +261,7 @@ fn plain_lines_mark_truncated_text() {
     assert_data_eq!(low, file!["../golden/low.txt"]);
 }
 
-/// A target's long address, and what a search says, end with a mark; a message is read to its end.
+/// A long target address and a search's context end with `…`; messages are wrapped and shown in full.
 #[test]
 fn long_text_is_wrapped_or_ends_with_ellipsis() {
     let mut board = running(TIMED, 0);
@@ -275,7 +275,7 @@ fn long_text_is_wrapped_or_ends_with_ellipsis() {
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(said.matches("the target refused them").count(), 3, "{text}");
     }
-    // What would steer the terminal takes as much room as what is shown in its place.
+    // A control character takes the width of its replacement.
     let steering = ["\u{1b}[31mred and \u{1b}[0m".repeat(9)];
     let text = frame(&board, &steering, 60, 60);
     let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -289,7 +289,7 @@ fn tall_terminal_shows_objectives_and_fills_height() {
     assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
 }
 
-/// Terminals show bold or grey where both are asked for, whichever came last.
+/// Terminals show only one of bold and dim, and differ in which.
 #[test]
 fn titles_are_never_bold_and_dim() {
     let mut board = running(JUDGED, 20);
@@ -303,7 +303,7 @@ fn titles_are_never_bold_and_dim() {
     }
 }
 
-/// An objective's reason is read to its end where there are rows for it, and marked as cut where there are not.
+/// An objective's reason is shown in full if there are rows for it, and otherwise ends with `…`.
 #[test]
 fn reasons_of_objectives_are_wrapped() {
     let mut board = running(JUDGED, 20);
@@ -328,7 +328,7 @@ fn reasons_of_objectives_are_wrapped() {
     assert!(shown.iter().all(|line| line.ends_with('…')), "{low}");
 }
 
-/// Six calls a second have no p99, and the longest of them is none.
+/// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
 fn a_maximum_is_called_one() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
@@ -350,7 +350,7 @@ fn a_maximum_is_called_one() {
     assert!(!text.contains("p99 (up"), "{text}");
 }
 
-/// Tokens have times of their own.
+/// Tokens have their own kinds of time.
 #[test]
 fn token_latencies_appear_beside_response_time() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
@@ -369,7 +369,7 @@ fn token_latencies_appear_beside_response_time() {
     }
 }
 
-/// Its calls a second would be scaled up from a few milliseconds.
+/// A rate of a few milliseconds, scaled to a second, would be misleading.
 #[test]
 fn truncated_interval_does_not_update_rate() {
     let mut board = running(TIMED, 0);
