@@ -110,7 +110,7 @@ pub(crate) fn execute(
 /// Identifies the load of a slice, so that all shards derive the same plan.
 #[derive(Debug, Serialize, Deserialize)]
 struct Step {
-    /// The rung's index, from 0.
+    /// Index of the rung, counted from 0.
     rung: usize,
 }
 
@@ -235,7 +235,7 @@ impl<'a> Climb<'a> {
         })
     }
 
-    /// The rungs' plans, in order.
+    /// Returns the rungs' plans, in order.
     pub(crate) fn plans(&self) -> &[Plan] {
         &self.plans
     }

@@ -231,7 +231,7 @@ impl DocumentFlags {
     /// Actions job.
     ///
     /// # Errors
-    /// As [`DocumentFlags::write`].
+    /// Those of [`DocumentFlags::write`].
     pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
@@ -270,7 +270,7 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
 /// The loaded contents of run directories.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
-    /// The lanes of a plan, with the run of each.
+    /// The lanes of a plan, each with its run.
     Lanes(LanesRecord, Vec<Run>),
     /// A search and its directory.
     Search(PathBuf, SearchRecord),

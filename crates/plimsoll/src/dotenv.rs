@@ -101,7 +101,7 @@ enum Raw<'a> {
     Plain(&'a str),
     /// The text within double quotes, before unescaping.
     Double(&'a str),
-    /// The text within single quotes.
+    /// The text within single quotes, taken literally.
     Literal(&'a str),
 }
 

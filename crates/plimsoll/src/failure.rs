@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     Invalid,
     /// Something failed, or not one call succeeded.
     Error,
-    /// The command line or the plan is wrong.
+    /// The command line or the plan is invalid.
     Usage,
     /// Stopped by a signal; everything measured was written.
     Interrupted,

@@ -85,7 +85,7 @@ fn run() -> Result<Exit, Failure> {
     }
     environment.plan_code = cli.command.plan_code();
     environment.refusals().for_each(console::confirmation);
-    // Connections and decisions with --verbose; frames and TLS events with --trace.
+    // Log connections and decisions with --verbose, frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,
         (_, true) => LevelFilter::DEBUG,

@@ -13,7 +13,7 @@ use plimsoll_model::spec::Problem;
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
 
-/// One problem, in miette's terms.
+/// One problem as a miette diagnostic.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
 struct Shown {

@@ -47,7 +47,7 @@ impl Process {
     /// Returns a load of `plan` that is ready to run.
     ///
     /// # Errors
-    /// As [`protocols::prepare`].
+    /// Those of [`protocols::prepare`].
     pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
         let trace = self.trace;
         protocols::prepare(protocols::Asked { plan, trace })

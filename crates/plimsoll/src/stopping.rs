@@ -106,7 +106,7 @@ pub(crate) fn until_stopped<T>(
 /// Like [`on_signal`], printing `report`, if it is not empty, at the first signal.
 ///
 /// # Errors
-/// As [`on_signal`].
+/// Those of [`on_signal`].
 pub(crate) fn on_signal_reported(
     report: &'static str,
     mut wished: impl FnMut(Wish) + Send + 'static,

@@ -79,7 +79,7 @@ impl ClimbFlags {
     /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
     ///
     /// # Errors
-    /// As [`apply_typed_to_optional`].
+    /// Those of [`apply_typed_to_optional`].
     pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));

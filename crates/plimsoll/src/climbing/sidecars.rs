@@ -223,7 +223,7 @@ impl Target {
     }
 }
 
-/// An absolute path as a TOML string.
+/// Returns the absolute path as a TOML string.
 fn toml_path(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let text = whole.display().to_string();

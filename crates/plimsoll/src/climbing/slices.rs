@@ -56,7 +56,7 @@ pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
         }
         let pieces = pieces(slice.0, rounds, links, size.saturating_mul(clients.into()));
         if pieces > 1 {
-            // Whole milliseconds are easier to read.
+            // Round to whole milliseconds, which are easier to read.
             let part = |of: Duration| Duration::from_millis(of.as_millis() as u64 / pieces as u64);
             let warmup = |all: Period| Period(part(all.0).max(all.0.min(SHORTEST_WARMUP)));
             load.duration = Some(Period(part(slice.0)));

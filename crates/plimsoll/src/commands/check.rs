@@ -76,7 +76,7 @@ struct ReadyArguments {
 /// A server to check for readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
-    /// `HOST:PORT`.
+    /// The server as `HOST:PORT`.
     host: String,
     path: Option<String>,
 }

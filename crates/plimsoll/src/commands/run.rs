@@ -57,7 +57,7 @@ pub(crate) fn execute(
     if arguments.plans.len() > 1 {
         arguments.output.check_for_several()?;
     }
-    // All plans are checked before the first one runs.
+    // Check all plans before the first one runs.
     let mut ready = Vec::new();
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;

@@ -191,7 +191,7 @@ impl Job<'_> {
     /// Returns the pod's log; `options` are those of `kubectl logs`, such as
     ///
     /// # Errors
-    /// Where the cluster does not answer.
+    /// When the cluster does not answer.
     pub(crate) fn log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
         self.kubectl(&[&["logs", pod], options].concat(), "")
     }

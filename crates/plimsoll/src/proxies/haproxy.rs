@@ -1,4 +1,4 @@
-//! HAProxy (its configuration manual, version 2.6 and newer).
+//! HAProxy 2.6 and newer; directives are those of its Configuration Manual.
 
 use std::path::Path;
 use std::process::Command;

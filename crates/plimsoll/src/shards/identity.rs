@@ -306,7 +306,7 @@ mod tests {
         };
         let found = identity(flags, &[("JOB_COMPLETION_INDEX", "7")]);
         assert_eq!(found, Ok(Some((7, 8, "r1".to_owned()))));
-        // Without a rendezvous an engine's variables mean nothing.
+        // Without a rendezvous the variables of a scheduler are ignored.
         let found = identity(ShardFlags::default(), &[("SLURM_PROCID", "3")]);
         assert_eq!(found, Ok(None));
     }

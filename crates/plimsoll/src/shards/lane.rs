@@ -103,7 +103,7 @@ mod tests {
             }
             now = now + Duration::from_millis(100);
         }
-        // At 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5.
+        // Requests are due at 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5 s.
         assert_eq!(sent, 12);
         assert_eq!(failing, Duration::from_millis(19_500));
         lane.hurry(now);

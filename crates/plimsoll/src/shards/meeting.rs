@@ -48,7 +48,7 @@ impl Meeting {
     /// Returns the context of the shard that `flags` ask for; `None` if they ask for none.
     ///
     /// # Errors
-    /// As [`ShardFlags::identity`].
+    /// Those of [`ShardFlags::identity`].
     pub(crate) fn of(
         flags: &ShardFlags,
         loads: Loads,

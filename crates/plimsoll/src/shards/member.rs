@@ -37,7 +37,7 @@ pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 /// The two kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Arrival and log.
+    /// A request about the arrival or the log.
     Log,
     Orders,
 }

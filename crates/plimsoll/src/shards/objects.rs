@@ -168,7 +168,7 @@ impl Orders {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) exit: u8,
-    /// Why the leader failed.
+    /// Why the coordinator failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
@@ -210,7 +210,7 @@ pub(super) enum Next<S> {
 /// A stop request of `plimsoll watch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wish {
-    /// The same as [`Orders::stop`].
+    /// The stop level, as in [`Orders::stop`].
     pub(super) stop: u8,
 }
 

@@ -62,7 +62,7 @@ struct Faults {
     skew: u64,
 }
 
-/// Something that happens to one shard.
+/// What happens to a simulated shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Fine,
