@@ -240,7 +240,7 @@ mod tests {
     use crate::commands::command;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn clap_definition_passes_debug_assert() {
         command().debug_assert();
     }
 

@@ -123,7 +123,7 @@ mod tests {
     use crate::commands;
 
     #[test]
-    fn flags_are_found_in_sentences() {
+    fn flags_in_text_are_recognised() {
         let text = "write --rate, or `--calls 5` (--http-version) -- never---; --tls1.3.";
         let found: Vec<&str> = named_in(text).collect();
         assert_eq!(found, ["--rate", "--calls", "--http-version", "--tls1.3"]);

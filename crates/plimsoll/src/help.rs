@@ -72,7 +72,7 @@ mod tests {
     const SCREEN: usize = 60;
 
     #[test]
-    fn it_is_a_screen() {
+    fn short_help_fits_one_screen() {
         fn check(command: &mut Command, path: &str, long: &mut Vec<String>) {
             let help = command.render_help().to_string();
             if help.lines().count() > SCREEN {

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_flags() {
+    fn plan_keys_are_replaced_by_flags() {
         assert_eq!(
             as_flags("`load.clients`: given beside load.rate: use one of the two"),
             "`--clients`: given beside --rate: use one of the two"

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_is_read_as_one() {
+    fn seconds_are_formatted_as_clock() {
         assert_eq!(
             [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
             ["0 s", "59 s", "1:00", "59:59", "2:03:05"]

@@ -88,7 +88,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn failing_lane_backs_off_and_recovers_immediately() {
+    fn failing_request_backs_off_until_answered() {
         let mut lane = Lane::new(Time(S));
         assert!(!lane.is_due(Time(0)));
         let mut now = Time(S);

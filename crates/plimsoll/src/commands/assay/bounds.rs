@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentile_has_rank_of_histogram() {
+    fn percentile_uses_histogram_rank() {
         let bounds = Bounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
         assert_eq!(bounds.len(), 1000);
         assert_eq!(bounds.percentile(50.0), Some([500.0, 500.5]));

@@ -100,7 +100,7 @@ const JUDGED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n[o
 const TIMED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
 
 #[test]
-fn a_run_at_its_work() {
+fn running_view_matches_golden() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let text = frame(&running(TIMED, 20), &noted, 80, 30);
     assert_data_eq!(text, file!["../golden/run.txt"]);
@@ -148,7 +148,7 @@ fn wide_characters_occupy_two_columns() {
 }
 
 #[test]
-fn before_the_first_call() {
+fn connecting_view_shows_connection_count() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     board.phase = Phase::Connecting {
         open: 640,
@@ -175,7 +175,7 @@ fn search_trial_on_wide_terminal() {
 }
 
 #[test]
-fn calls_are_counted_down() {
+fn call_limited_run_shows_completed_calls() {
     let board = running(
         "clients = 2\nconnections = 2\ncalls = 20000\nwarmup = \"1s\"\n",
         0,
@@ -184,7 +184,7 @@ fn calls_are_counted_down() {
 }
 
 #[test]
-fn no_terminal_is_too_small() {
+fn drawing_survives_any_terminal_size() {
     let board = running(TIMED, 20);
     for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
         frame(&board, &["noted".to_owned()], width, height);
@@ -193,7 +193,7 @@ fn no_terminal_is_too_small() {
 
 /// No figure is cut, however narrow the terminal is.
 #[test]
-fn no_figure_is_cut() {
+fn figures_are_never_truncated() {
     let mut board = running(TIMED, 20);
     let mut big = interval(8, 1, 0);
     big.stages[0].1.due = 12_345_678;
@@ -305,7 +305,7 @@ fn titles_are_never_bold_and_dim() {
 
 /// An objective's reason is shown in full if there are rows for it, and otherwise ends with `…`.
 #[test]
-fn reasons_of_objectives_are_wrapped() {
+fn objective_reasons_are_wrapped() {
     let mut board = running(JUDGED, 20);
     let reason = "too few calls yet: the percentile needs 36,887 of them, 7,000 have ended, and more are due";
     for judged in &mut board.objectives {
@@ -330,7 +330,7 @@ fn reasons_of_objectives_are_wrapped() {
 
 /// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
-fn a_maximum_is_called_one() {
+fn maximum_replaces_unsupported_p99() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     for index in 1..5 {
         let mut record = StageRecord {
