@@ -210,13 +210,13 @@ pub(crate) struct Job<'a> {
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// Where the load is made.
+/// The place where a load is made.
 pub(crate) enum By<'a> {
-    /// In this process, or in several of this machine.
+    /// This process, or several processes of this machine.
     Machine,
-    /// In this process, started together with other loads.
+    /// This process, started together with other loads.
     Beside(&'a Barrier),
-    /// By the given function, for example on shards.
+    /// A given function, which for example coordinates shards.
     Other(&'a mut Carry<'a>),
 }
 

@@ -12,7 +12,7 @@ const COMMON_FLAGS: [&str; 5] = [
     "rate clients connections duration calls warmup objective trial budget rounds fail_if",
     // How connections are secured.
     "ca cert key insecure",
-    // Where results go.
+    // The destination of results.
     "out json junit dry_run",
     // The program itself.
     "help version quiet",

@@ -35,7 +35,7 @@ struct All {
     problems: Vec<Shown>,
 }
 
-/// Where the plan came from.
+/// The origin of a plan, shown in errors.
 pub(crate) enum Source<'a> {
     /// A plan file: its name and its text.
     File {

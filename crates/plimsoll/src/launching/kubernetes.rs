@@ -64,7 +64,7 @@ pub(crate) struct PodFlags {
     pub(crate) memory: String,
 }
 
-/// Where the pods' rendezvous is.
+/// The rendezvous of the pods.
 #[derive(Clone, Copy)]
 pub(crate) enum Meeting<'a> {
     Url(&'a str),

@@ -5,7 +5,7 @@
 //! is read from the store. A shard that is silent while the store answers is dropped; one that failed stops the run
 //! for all. Measurements up to then are kept.
 //!
-//! The file is long because it is one state machine: whether a run ends depends on all of its states.
+//! Long because it is one state machine: whether a run ends depends on all of its states.
 
 use std::collections::VecDeque;
 use std::time::Duration;

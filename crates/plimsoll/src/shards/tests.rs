@@ -1,7 +1,7 @@
 //! Simulates shards in virtual time with a store that is slow, fails, loses answers and stalls. A seed makes each run
 //! reproducible.
 //!
-//! The file is long because all tests share one simulated store.
+//! Long because all tests share one simulated store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
