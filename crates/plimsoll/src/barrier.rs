@@ -16,6 +16,7 @@ pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Time from the last arrival to the start, long enough that all threads see it in time.
 const START_LEAD_TIME: Duration = Duration::from_millis(200);
 
+/// The barrier at which loads wait for each other.
 pub(crate) struct Barrier {
     /// The clock of all loads.
     clock: Clock,
@@ -23,6 +24,7 @@ pub(crate) struct Barrier {
     changed: Condvar,
 }
 
+/// State of the barrier, guarded by its mutex.
 struct State {
     missing: usize,
     given_up: bool,

@@ -14,6 +14,7 @@ use crate::stopping;
 /// How long to wait for a killed process to be reaped.
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A child process whose output lines are read by a thread; dropping it kills the process.
 pub(crate) struct Child {
     child: std::process::Child,
     /// The child's standard input; `None` once it is closed.

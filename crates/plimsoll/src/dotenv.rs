@@ -22,6 +22,7 @@ pub(crate) struct Unreadable {
     pub(crate) problem: &'static str,
 }
 
+/// Why a line can't be parsed.
 type Problem = &'static str;
 
 const NO_NAME: Problem = "no NAME=value: a name has letters, digits, `_`, `.` and `-`";

@@ -120,6 +120,7 @@ struct Refusal {
     problem: String,
 }
 
+/// The environment variables of the process and of its env files.
 #[derive(Clone, Default)]
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,

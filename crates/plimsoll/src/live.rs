@@ -44,6 +44,7 @@ pub(crate) struct Live {
     thread: Option<JoinHandle<()>>,
 }
 
+/// State shared with the drawing thread.
 struct Shared {
     board: Mutex<Board>,
     changed: AtomicBool,

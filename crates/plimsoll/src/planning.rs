@@ -102,6 +102,7 @@ pub(crate) fn with_surroundings<T>(
     work(&World::new(environment, &Spec::default()))
 }
 
+/// Resolves plans with the variables, files and servers of the system.
 struct World<'a> {
     environment: &'a Environment,
     /// The plan, used to query its servers.

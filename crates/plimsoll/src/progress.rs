@@ -152,6 +152,7 @@ impl SoFar {
     }
 }
 
+/// How the progress of one run is shown.
 enum Shown {
     No,
     /// Shown together with other loads, by the caller that runs them.

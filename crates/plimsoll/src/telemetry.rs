@@ -94,6 +94,7 @@ pub(crate) fn end() {
     drop(last);
 }
 
+/// How metrics are exported.
 enum Wanted {
     Scrapes(Bound),
     Posts(Collector),

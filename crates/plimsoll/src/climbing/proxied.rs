@@ -90,6 +90,7 @@ struct Hop {
     keys: Vec<PathBuf>,
 }
 
+/// The program of a proxy.
 enum Program {
     Known(Installed, Box<Route>),
     Own(Vec<String>),

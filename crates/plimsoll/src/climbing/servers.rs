@@ -50,6 +50,7 @@ pub(super) struct Servers {
     pub(super) skipped: Vec<Skipped>,
 }
 
+/// A running server and the requirements that it meets.
 struct Server {
     process: Served,
     address: String,

@@ -223,6 +223,7 @@ pub(crate) enum Chosen {
     Man(man::Arguments),
 }
 
+/// Parses the matches of one command.
 type Read = dyn Fn(&ArgMatches) -> Result<Chosen, clap::Error>;
 
 /// A command's name, flags and parser.

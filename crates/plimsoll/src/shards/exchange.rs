@@ -20,6 +20,7 @@ use crate::threads;
 /// How often due requests are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// An input of the member's thread.
 enum Input {
     Message(Message),
     Close,

@@ -12,6 +12,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum backoff, and so the longest time until a recovered store is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The pacing state of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     due: Time,

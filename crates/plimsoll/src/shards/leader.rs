@@ -40,6 +40,7 @@ const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Shards that have not ended this long after an immediate stop request are dropped, even if they send heartbeats.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The kinds of store requests that the leader makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Head,
@@ -63,6 +64,7 @@ pub(super) enum Event {
     Wished,
 }
 
+/// The phases of a run, as the leader sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Arriving,
@@ -72,6 +74,7 @@ enum Phase {
     Over,
 }
 
+/// What the leader knows of a shard's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrived {
     No,
@@ -102,6 +105,7 @@ pub(super) struct Charge {
     pub(super) barrier: Duration,
 }
 
+/// The coordinator's state machine.
 pub(super) struct Leader {
     charge: Charge,
     unix_zero: u64,

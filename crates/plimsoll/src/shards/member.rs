@@ -68,6 +68,7 @@ impl Event {
     }
 }
 
+/// The states of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Check for another shard with this number.
@@ -79,6 +80,7 @@ enum Step {
     Over,
 }
 
+/// The state machine of one shard.
 pub(super) struct Member {
     arrival: Arrival,
     /// Wall-clock time at [`Time::ZERO`], nanoseconds since 1970.

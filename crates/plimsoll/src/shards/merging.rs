@@ -10,6 +10,7 @@ use super::objects::{Head, Orders};
 use crate::spread::gathering::Gathering;
 use crate::spread::wire::{Message, Offset};
 
+/// Merges the logs of a run's shards.
 pub(super) struct Merging {
     header: RunHeader,
     pub(super) gathering: Gathering,
@@ -18,6 +19,7 @@ pub(super) struct Merging {
     sum: CountSum,
 }
 
+/// What is known of one shard.
 #[derive(Default)]
 struct One {
     /// The shard's totals; `None` until its first interval.

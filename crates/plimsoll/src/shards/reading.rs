@@ -87,6 +87,7 @@ fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failu
     }
 }
 
+/// Reads and merges the logs of a run in a store.
 struct Reading {
     store: Store,
     head: Head,

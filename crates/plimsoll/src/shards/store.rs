@@ -55,6 +55,7 @@ pub(super) enum Ask {
     List(String),
 }
 
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {

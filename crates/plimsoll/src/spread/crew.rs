@@ -233,6 +233,7 @@ impl Member {
     }
 }
 
+/// Supervises the processes of one load.
 struct Crew<'a, 'o> {
     members: Vec<Member>,
     heard: Receiver<Heard>,

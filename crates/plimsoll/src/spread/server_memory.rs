@@ -8,6 +8,7 @@ use plimsoll_engine::memory;
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::run::{MemoryReading, Moment, ProcessMemory};
 
+/// The last memory readings of the watched server.
 pub(super) struct ServerMemory {
     server: Option<Watched>,
     before: Option<ProcessMemory>,

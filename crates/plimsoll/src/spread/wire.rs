@@ -57,6 +57,7 @@ pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(Message)) {
     }
 }
 
+/// Reports that a source's connections are up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) workers: u32,
@@ -77,6 +78,7 @@ impl Ready {
     }
 }
 
+/// Reports that a source has finished its part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
     /// Whether the load ended before its planned end, requested or not.

@@ -34,6 +34,7 @@ const PROTOCOL_VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_PROTOCOL",
 ];
 
+/// The encoding of posted metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Encoding {
     #[default]

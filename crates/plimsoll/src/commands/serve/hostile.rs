@@ -95,6 +95,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// The selected behaviours with their protocols.
 type Chosen = Vec<(Wire, &'static Behaviour)>;
 
 /// Returns the behaviours whose names equal or start with one of `names`; all if there are none.

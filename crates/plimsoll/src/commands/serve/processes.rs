@@ -25,6 +25,7 @@ use crate::stopping::{self, Wish};
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
 const OWN_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
+/// An event of the server processes or a signal.
 enum Heard {
     /// A process printed a line.
     Line(String),

@@ -27,6 +27,7 @@ impl Entry {
     }
 }
 
+/// A table of names and figures under a title.
 pub(super) struct Grid<'a> {
     pub(super) title: &'a str,
     /// Column heads; empty for none.

@@ -30,6 +30,7 @@ pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 /// A peer that sends no token within this time is disconnected.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The TCP server of a rendezvous folder.
 pub(super) struct Host {
     folder: PathBuf,
     serving: Serving,
