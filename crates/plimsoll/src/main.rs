@@ -67,7 +67,7 @@ fn main() -> ExitCode {
             console::failure(&failure);
             failure.exit()
         }
-        // `defects::or` turns it into `Exit::Defect`.
+        // `defects::final_exit` turns it into `Exit::Defect`.
         Err(_) => Exit::Error,
     };
     logging::conclude();

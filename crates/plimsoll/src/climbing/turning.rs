@@ -1,6 +1,5 @@
-//! Interleaves rungs whose servers all run at once: one schedule is dealt out in batches to one load per rung, on one
-//! clock. A batch is tens of scheduled calls or, in a sweep, a time slot in which a closed loop has the machine to
-//! itself.
+//! Interleaves rungs whose servers all run at once: one schedule is dealt out in batches of calls (in a sweep: in
+//! time slots of a closed loop) to one load per rung, on one clock.
 
 use std::time::Duration;
 
@@ -25,8 +24,7 @@ use crate::progress::Series;
 use crate::remaining::Remaining;
 use crate::together::{self, PROGRESS_INTERVAL, Part};
 
-/// Minimum length of a segment: enough blocks at usual rates, and enough seconds for intervals of CPU differences,
-/// which are sampled once a second.
+/// Minimum length of a segment: enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_DURATION: Duration = Duration::from_secs(20);
 /// Number of blocks for which a segment is extended at low rates, up to [`MAX_DURATION`].
 const TARGET_ROUNDS: f64 = 100.0;
@@ -36,14 +34,12 @@ const MAX_DURATION: Duration = Duration::from_secs(120);
 const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_STRETCHES: u32 = 60;
 
-/// Maximum number of replicates per segment: enough that their interval is hardly wider than that of batches where
-/// processes do not differ, with each long enough that starting servers takes less time.
+/// Maximum number of replicates per segment; their interval is then hardly wider than that of batches alone.
 const MAX_SITTINGS: u32 = 20;
 const SHORTEST_SITTING: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const FEWEST_ROUNDS: f64 = 10.0;
-/// Minimum number of blocks for a segment to be divided into replicates. A shorter one resolves less than servers
-/// started afresh differ by.
+/// Minimum number of blocks of a segment that is divided; a shorter one resolves less than restarts differ by.
 const FEWEST_ROUNDS_TO_DIVIDE: f64 = 100.0;
 
 /// Maximum number of interleaved rungs: each has a thread and servers of its own.
@@ -184,8 +180,8 @@ impl Turning {
     }
 }
 
-/// Returns the number of replicates in a segment. It is one if the servers are external, or if objectives are judged,
-/// which apply to whole runs.
+/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
+/// runs.
 fn sittings(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -255,8 +251,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     {
         return Some("turns are dealt from one schedule, and the rungs have several".to_owned());
     }
-    // Prefer slices, whose restarted servers give the memory per connection, over finer differences, unless
-    // interleaving is requested.
+    // Prefer slices, whose restarted servers give the memory per connection, unless interleaving is requested.
     if !wanted
         && served
         && rungs
@@ -269,8 +264,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
 }
 
 impl Climb<'_> {
-    /// Measures all rungs interleaved, for the planned time or until the requested resolution and gates are decided.
-    /// Results go into the record.
+    /// Measures all rungs interleaved, until the time is over or resolution and gates are decided, into the record.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
@@ -346,8 +340,7 @@ impl Climb<'_> {
             return;
         }
         let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
-        // Each interim analysis may claim a difference by chance, so the error rate is divided among them
-        // (Bonferroni).
+        // Each interim analysis may find a difference by chance, so divide the error rate among them (Bonferroni).
         let alpha = ALPHA / f64::from(turning.stretches);
         let seed = self.record.seed;
         let mut turns = TurnsRecord::of(&self.in_turns, alpha, metrics.sum(), seed);
@@ -357,9 +350,6 @@ impl Climb<'_> {
     }
 
     /// Runs one replicate; `None` if a proxy is down, so that not all rungs can run together any more.
-    ///
-    /// # Errors
-    /// When a rung could not be measured although its proxy is up.
     fn sitting_or_loss(
         &mut self,
         turning: Turning,

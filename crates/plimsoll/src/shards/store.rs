@@ -178,7 +178,8 @@ impl Store {
         }
     }
 
-    /// Ends serving. `is_kept` says that the peers' data is in a run directory, so the folder can go.
+    /// Cleans up a folder that this process served: removes it if `is_kept`, that is, if its data is in a run
+    /// directory.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
             host.clear(is_kept);
