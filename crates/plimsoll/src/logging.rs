@@ -1,8 +1,8 @@
 //! Logs to stderr: `-v`, `--trace`, `--log-format`.
 //!
 //! A server that can't reach its bus would log at every request, so each call site may write a limited number of
-//! messages per period. Suppressed messages are counted, and the count is written with the next one. At levels below
-//! WARN nothing is suppressed.
+//! messages per period. Suppressed messages are counted, and the count is written with the next one. With `-v` or
+//! `--trace` nothing is suppressed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

@@ -1,5 +1,5 @@
 //! Handles signals. The first SIGINT or SIGTERM requests a graceful stop, the second an immediate one, the third
-//! exits. SIGHUP reloads files. SIGXFSZ is ignored, so that the write fails instead. For a process that another one
+//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that the write fails instead. For a process that another one
 //! started, the end of its standard input is a stop request as well.
 
 use std::ffi::OsStr;

@@ -1,20 +1,20 @@
 //! Defines the objects that the shards of a run write into the rendezvous: names and contents.
 //!
 //! ```text
-//! RUN-ID/head.json                 the run's head and plan: by the leader, once
-//! RUN-ID/arrivals/00003.json       shard 3 is there: by itself, once
-//! RUN-ID/arrivals/00003.withdrawn.json  it can't take part, whether it was there or not: by itself, once
-//! RUN-ID/orders.json               what all are to do: by the leader, again and again
-//! RUN-ID/logs/00003/00000017.zst   what shard 3 sent, the 18th part: by itself, once
-//! RUN-ID/wish.json                 the run is to end: by whoever watches
+//! RUN-ID/head.json                      manifest and plan of the run; written once by the coordinator
+//! RUN-ID/arrivals/00003.json            arrival of shard 3; written once by that shard
+//! RUN-ID/arrivals/00003.withdrawn.json  withdrawal of shard 3, with or without an arrival; written once by that shard
+//! RUN-ID/orders.json                    orders to all shards; rewritten by the coordinator
+//! RUN-ID/logs/00003/00000017.zst        18th part of the log of shard 3; written once by that shard
+//! RUN-ID/wish.json                      stop request; written by an observer
 //! ```
 //!
-//! A series of loads, such as the trials of a search, has a folder per load, and beside them announcements of the
-//! next load:
+//! A series of loads, such as the trials of a search, has a folder per load, and beside them announcements of the next
+//! load:
 //!
 //! ```text
-//! RUN-ID/steps/00002.json          the second load, or that there is none: by the leader, once
-//! RUN-ID/00002/head.json           …and so on: its run
+//! RUN-ID/steps/00002.json               the second load, or that there is none; written once by the coordinator
+//! RUN-ID/00002/head.json                objects of its run, as above
 //! ```
 //!
 //! Every object but the orders is written once, and orders are only added to, so a request that is repeated or whose
