@@ -79,7 +79,7 @@ fn plans() -> impl Iterator<Item = (String, String)> {
     sections.into_iter().flatten().chain(others).chain(alike)
 }
 
-/// Keys of the sections [load] and [tls] whose flags have other names.
+/// Keys of the sections `[load]` and `[tls]` whose flags have other names.
 const OF_LOAD: [(&str, &str); 3] = [
     ("source_addresses", "--source"),
     ("precision", "--rate-precision"),
