@@ -1,4 +1,4 @@
-//! Ends a run whose objectives are lost: there is nothing more to show.
+//! Ends a run early when an objective can no longer be met.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub(crate) struct Abort<'a> {
     plan: &'a Plan,
     after: Duration,
     so_far: SoFar,
-    /// Why it ended the run.
+    /// Why it ended the run; `None` while it has not.
     pub(crate) lost: Option<String>,
 }
 
 impl<'a> Abort<'a> {
-    /// Not before `after`, from the start of the run.
+    /// Creates a monitor that ends the run no sooner than `after` its start.
     pub(crate) fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
         Abort {
             plan,
@@ -28,7 +28,7 @@ impl<'a> Abort<'a> {
         }
     }
 
-    /// Why the run ends here, where it does.
+    /// Adds an interval; returns the reason if the run is to end here.
     fn lost_in(&mut self, interval: &IntervalRecord) -> Option<String> {
         self.so_far.add(interval);
         let end = interval.end_offset();
@@ -55,7 +55,7 @@ impl Reporter for Abort<'_> {
     }
 }
 
-/// The calls of a stage, or of all that count; `None`: not known beforehand.
+/// Returns the planned number of calls of a stage, or of all measured stages; `None` if it is not known beforehand.
 fn expected(plan: &Plan, stage: Option<&str>) -> Option<u64> {
     let load = &plan.load;
     let stages = load.stages.iter().filter(|s| !s.warmup);

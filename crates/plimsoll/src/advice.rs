@@ -1,12 +1,12 @@
-//! What to do when not one connection came up. Called where that ends a command.
+//! Advises what to do when no connection could be opened; used in the error that ends the command.
 
 use plimsoll_model::Outcome;
 use plimsoll_model::spec::{is_socket, schemes_like};
 
 use crate::flag_names;
 
-/// The most likely remedy, in a sentence, with flags that the command at hand has. `url`: the target's.
-/// `of_protocol`: what its protocol says.
+/// Returns the most likely remedy in a sentence, naming flags of the current command. `url` is the target's;
+/// `of_protocol` is the advice of its protocol.
 pub(crate) fn on_no_connection(
     outcome: Outcome,
     url: &str,
@@ -22,7 +22,7 @@ pub(crate) fn on_no_connection(
     flag_names::filled_in(&text)
 }
 
-/// With names in place of the schemes, and keys of a plan (`{tls.ca}`) in place of flags.
+/// Returns the text with placeholders for the schemes (`{plain}`) and for flags, by plan key (`{tls.ca}`).
 fn template(outcome: Outcome, socket: bool) -> &'static str {
     match outcome {
         Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {
@@ -91,7 +91,7 @@ mod tests {
     use crate::planning;
     use crate::problems::Source;
 
-    /// A plan whose target and call are these.
+    /// Returns a plan with this target and call.
     fn plan(target: &str, call: &str) -> Plan {
         registry::register();
         let load = "[load]\nclients = 1\ncalls = 1\n";
@@ -119,7 +119,7 @@ mod tests {
         plan("session://h:1", "[call.session]\nsocket = \"ws://h:2\"")
     }
 
-    /// The server speaks another version of the protocol.
+    /// Outcome of a server that speaks another HTTP version.
     const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// Every key that advice names is one that has a flag, and where a command has it not, the key stands alone.
+    /// Every key named in advice has a flag; for commands without that flag the key is shown alone.
     #[test]
     fn advice_mentions_only_existing_flags() {
         let command = commands::command();

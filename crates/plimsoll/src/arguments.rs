@@ -1,4 +1,4 @@
-//! The command line as it was typed: read, and where each value came from.
+//! Parses the command line and records where each value came from.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,13 +19,12 @@ use crate::origins::{Origins, Strength};
 use crate::variables;
 use crate::words;
 
-/// Flags that have another name than in the version before, whose names are aliases in this one.
+/// Parses the command line, with environment variables as defaults of flags.
 const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
 
-/// Reads the command line, with variables standing in for flags.
 ///
 /// # Errors
-/// Help and version (already printed) as [`Exit::Done`], mistakes (already reported) as [`Exit::Usage`].
+/// Help and version (already printed) as [`Exit::Done`], usage errors (already reported) as [`Exit::Usage`].
 pub(crate) fn parse(
     typed: impl IntoIterator<Item = OsString>,
     environment: &Environment,
@@ -44,7 +43,7 @@ pub(crate) fn parse(
         variables::check(environment).map_err(reported)?;
         return checked(parsed);
     }
-    // Help lists all commands, and an error suggests one of them.
+    // Parse again with all commands, for help and for suggestions in errors.
     let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         print(&error);
         if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
@@ -61,7 +60,7 @@ pub(crate) fn parse(
     checked(parsed)
 }
 
-/// Tells people who type the former name of a flag, which is still understood, what it is called now.
+/// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
 fn note_renamed_flags(typed: &[OsString]) {
     for (old, new) in RENAMED_FLAGS {
         let is_old = |word: &OsString| {
@@ -76,10 +75,9 @@ fn note_renamed_flags(typed: &[OsString]) {
     }
 }
 
-/// What was typed, where it came from, and the failure of a flag whose value in a file is left out.
 type Parsed = (Cli, Origins, Option<Failure>);
 
-/// Prints help or a mistake. It may show values of flags and variables, so what is secret in URLs is masked.
+/// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
 fn print(error: &clap::Error) {
     let plain = error.render().to_string();
     match redaction::masked(&plain) {
@@ -90,7 +88,7 @@ fn print(error: &clap::Error) {
 }
 
 /// # Errors
-/// Help, version and mistakes, with the values that stood in for flags.
+/// Help, version and usage errors, with the fallback values that were used.
 fn read(
     command: Command,
     typed: &[OsString],
@@ -111,7 +109,7 @@ fn read(
     parsed.map_err(|error| (error, stand_ins))
 }
 
-/// A flag typed before a command's own command would mean nothing to it.
+/// Rejects flags typed before a nested subcommand, which would have no effect.
 fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
     let Some((outer, chosen)) = matches.subcommand() else {
         return Ok(());
@@ -122,7 +120,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
     let is_typed = |id: &clap::Id| {
         chosen.try_contains_id(id.as_str()).unwrap_or(false)
             && chosen.value_source(id.as_str()) == Some(ValueSource::CommandLine)
-            // They mean the same everywhere.
+            // These flags are global.
             && !["progress", "quiet", "verbose", "trace", "log_format", "telemetry", "telemetry_header"].contains(&id.as_str())
     };
     match chosen.ids().find(|id| is_typed(id)) {
@@ -137,12 +135,11 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
     }
 }
 
-/// The stand-ins found: by argument id the value's variable and strength.
+/// Fallback values in use: precedence and variable, by argument id.
 type StandIns = BTreeMap<String, (Strength, String)>;
 
-/// Gives every argument whose variable is not set, but whose alias or line in `.env` is,
-/// that value as its default. (A default is weaker than clap's own reading of the variable.)
-/// `path`: its words after the program's name.
+/// Sets an alias's value or a line of `.env` as an argument's default, unless its variable is set. (clap ranks
+/// defaults below the variable.) `path` is the command's words after the program's name.
 fn with_stand_ins(
     command: Command,
     path: &str,
@@ -150,7 +147,7 @@ fn with_stand_ins(
     found: &mut StandIns,
 ) -> Command {
     let command = command.mut_args(|arg| {
-        // A variable has one value; of a flag that is given several times, one a line.
+        // A variable holds several values of a repeatable flag as one per line.
         let several = matches!(arg.get_action(), ArgAction::Append);
         let arg = if several && arg.get_value_delimiter().is_none() {
             arg.value_delimiter('\n')
@@ -177,8 +174,8 @@ fn with_stand_ins(
     })
 }
 
-/// Returns the failure of a flag of the chosen command whose value in a file is left out. `path`: the command's words
-/// after the program's name.
+/// Returns the failure of a flag of the chosen command whose value in an env file was rejected. `path` is the
+/// command's words after the program's name.
 fn needed_but_refused(
     command: &Command,
     path: &str,
@@ -225,7 +222,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
     Origins(origins)
 }
 
-/// The variable behind an invalid value that was not typed.
+/// Returns the variable that set an invalid value, if it was not typed.
 fn blamed_variable(
     error: &clap::Error,
     typed: &[OsString],
@@ -245,7 +242,7 @@ fn blamed_variable(
     match stand_ins.get(&id) {
         Some((_, variable)) => Some(variable.clone()),
         None => {
-            // A short flag may have been typed.
+            // The short form of the flag may have been typed, so compare the value.
             let variable = format!("PLIMSOLL_{}", id.to_uppercase());
             let value = environment.get(&variable)?.value;
             let wrong = error.get(ContextKind::InvalidValue)?;
@@ -260,7 +257,7 @@ mod tests {
     use crate::commands::command;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn clap_definition_passes_debug_assert() {
         command().debug_assert();
     }
 
@@ -301,7 +298,7 @@ mod tests {
         check(&command(), "plimsoll");
     }
 
-    /// Whatever puts a load writes its documents itself.
+    /// Every command that makes a load can write its documents itself.
     #[test]
     fn load_commands_have_all_document_flags() {
         fn check(command: &Command, path: &str) -> usize {

@@ -1,4 +1,4 @@
-//! Where several loads of one process wait for each other, with their connections up: they begin together.
+//! Lets several loads of one process wait for each other, with their connections open, and start together.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,19 +10,21 @@ use plimsoll_model::plan::{Plan, Shard};
 
 use crate::protocols::{Load, connections_beforehand};
 
-/// How often a load that waits looks whether it is to end.
+/// How often a waiting load checks for a stop request.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// From the last one's arrival to the start: far enough ahead that all see it in time.
+/// Time from the last arrival to the start, long enough that all threads see it in time.
 const START_LEAD_TIME: Duration = Duration::from_millis(200);
 
+/// The barrier at which loads wait for each other.
 pub(crate) struct Barrier {
-    /// All loads are on this clock.
+    /// The clock of all loads.
     clock: Clock,
     state: Mutex<State>,
     changed: Condvar,
 }
 
+/// State of the barrier, guarded by its mutex.
 struct State {
     missing: usize,
     given_up: bool,
@@ -46,16 +48,16 @@ impl Barrier {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of the loads can't begin, so none does.
+    /// Aborts the start of all loads because one of them can't start.
     pub(crate) fn give_up(&self) {
         self.state().given_up = true;
         self.changed.notify_all();
     }
 
-    /// Puts `load` on its target from the moment at which all begin.
+    /// Runs `load`, starting together with the others.
     ///
     /// # Errors
-    /// As the load's own, and [`EngineError::Interrupted`] where another one can't begin.
+    /// Those of the load, and [`EngineError::Interrupted`] if another load can't start.
     pub(crate) fn load(
         &self,
         plan: &Plan,

@@ -1,7 +1,7 @@
-//! Processes that this program starts, and whose lines it reads.
+//! Starts child processes and reads their output lines.
 //!
-//! Invariant: none outlives the one that started it. It is killed when this is dropped, and one of this program stops
-//! by itself at the end of its input.
+//! Invariant: no child outlives this process. It is killed when its handle is dropped, and children that are this
+//! program stop when their standard input ends.
 
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -11,18 +11,19 @@ use std::time::Duration;
 
 use crate::stopping;
 
-/// How long a process that was killed may take to be gone.
+/// How long to wait for a killed process to be reaped.
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// A child process whose output lines are read by a thread; dropping it kills the process.
 pub(crate) struct Child {
     child: std::process::Child,
-    /// `None` once nothing can be sent to it any more.
+    /// The child's standard input; `None` once it is closed.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
 impl Child {
-    /// Starts it. `heard` is called on a thread of its own, with each line that it prints until that returns
-    /// false, and with `None` where there will be no more.
+    /// Starts the process. On a separate thread, `heard` is called with each line it prints, until that returns
+    /// false, and finally with `None`.
     ///
     /// # Errors
     /// When it can't be started.
@@ -31,7 +32,7 @@ impl Child {
         mut heard: impl FnMut(Option<io::Result<String>>) -> bool + Send + 'static,
     ) -> io::Result<Child> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        // Ctrl-C reaches this process alone, which passes on what it means.
+        // Keep Ctrl-C from reaching the child: this process passes the request on.
         let mut child = command.process_group(0).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let child = Child { child, stdin };
@@ -47,14 +48,14 @@ impl Child {
     }
 
     pub(crate) fn kill(&mut self) {
-        // It may have ended by itself, which is as good.
+        // It may already have exited.
         let _ = self.child.kill();
     }
 
-    /// How it ended. A process that the kernel does not let go is not waited for.
+    /// Returns the exit status; `None` if the process is not reaped in time, for example in uninterruptible sleep.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// When waiting fails.
     pub(crate) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
         let mut waited = Duration::ZERO;
@@ -75,11 +76,12 @@ impl Drop for Child {
     }
 }
 
-/// A server, ended when it is dropped.
+/// A server process, killed when it is dropped.
 pub(crate) struct Served(pub(crate) std::process::Child);
 
 impl Served {
-    /// Has `spawn` start a server of this program. What it prints first; nothing where it ended before.
+    /// Has `spawn` start a server of this program; returns it with its first output line, which is empty if it exited
+    /// before.
     ///
     /// # Errors
     /// When it can't be started.
@@ -97,7 +99,7 @@ impl Served {
     }
 
     pub(crate) fn end(&mut self) {
-        // It may have ended by itself: a failure here changes nothing.
+        // It may already have exited.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

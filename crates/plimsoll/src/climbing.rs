@@ -1,8 +1,10 @@
-//! Variants of one plan (rungs), measured in turn: what `ladder`, `sweep` and `fetch --mode both` have in common.
+//! Measures variants of one plan (rungs) against each other: the common part of `ladder`, `sweep` and `fetch --mode
+//! both`, which call [`execute`].
 //!
-//! Rungs that can be up together take turns of tens of calls ([`turning`]), each with a run for every sitting. Others
-//! have rounds of short slices, every rung once a round in random order, as rungs on several machines have ([`slices`]).
-//! Servers of ours are child processes of this program, so that each end has its own CPU; they end with the climb.
+//! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`turning`]), with one run
+//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices, every rung once
+//! a round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
+//! client and server CPU are measured apart; they are stopped when the ladder ends.
 
 mod flags;
 mod openssl;
@@ -50,25 +52,25 @@ use slices::Rounds;
 use testbed::Testbed;
 use turning::Turning;
 
-/// The kind whose rungs are compared with each other.
+/// The kind of the `ladder` command; only its rungs are compared with each other.
 const LADDER_KIND: &str = "ladder";
 
-/// How long a slice is, unless configured otherwise.
+/// Length of a slice when neither plan nor flag sets one.
 const DEFAULT_SLICE: Duration = Duration::from_secs(2);
 
-/// What was asked on the command line.
+/// A ladder or sweep as the command line requests it.
 pub(crate) struct Asked<'a> {
-    /// "ladder", "sweep": the end of the directory's name.
+    /// "ladder", "sweep" or "both"; also the suffix of the run directory's name.
     pub(crate) kind: &'static str,
     pub(crate) flags: &'a ClimbFlags,
     pub(crate) source: &'a Source<'a>,
     pub(crate) process: &'a Process,
-    /// What connects this shard to the others; `None`: this machine makes the load alone.
+    /// This shard's context; `None` when this machine makes the load alone.
     pub(crate) meeting: Option<&'a Meeting>,
 }
 
 impl Asked<'_> {
-    /// Returns whether several machines make the load.
+    /// Returns whether the load is split over several machines (shards).
     fn over_shards(&self) -> bool {
         self.flags.shards.are_asked_for()
     }
@@ -78,11 +80,11 @@ impl Asked<'_> {
     }
 }
 
-/// Shows what the rungs of `spec` come to, or has `measure` measure them; with other shards than the first, makes
-/// this one's part of the load.
+/// With `--dry-run` prints an outline of the rungs of `spec`; otherwise prepares them and calls `measure`. On any
+/// shard but the first, makes this shard's part of each load instead.
 ///
 /// # Errors
-/// Where the plan is wrong, servers do not start, and as `measure`.
+/// When the plan is invalid or a server does not start, and the errors of `measure`.
 pub(crate) fn execute(
     spec: &Spec,
     asked: &Asked<'_>,
@@ -105,40 +107,40 @@ pub(crate) fn execute(
     })
 }
 
-/// The identity of a slice, from which all shards make the same plan.
+/// Identifies the load of a slice, so that all shards derive the same plan.
 #[derive(Debug, Serialize, Deserialize)]
 struct Step {
-    /// The rung's index, from 0.
+    /// Index of the rung, counted from 0.
     rung: usize,
 }
 
-/// Everything made ready: directory, servers, plans.
+/// A ladder that is ready to run: its directory, servers and plans.
 pub(crate) struct Climb<'a> {
     process: &'a Process,
-    /// The shards that share the load; `None`: this machine makes it alone.
+    /// The shards that share the load; `None` when this machine makes it alone.
     team: Option<&'a Team<'a>>,
-    /// Its rungs are those that can be measured.
+    /// The outline, reduced to the rungs that can be measured on this machine.
     outline: Outline,
     pub(crate) record: LadderRecord,
     pub(crate) dir: PathBuf,
     plans: Vec<Plan>,
-    /// Cores were kept awake in the last turns.
+    /// Whether CPU cores were kept out of idle states during the last replicate.
     awake: bool,
-    /// A rung's proxy ended while it was measured.
+    /// Whether a rung was dropped because its proxy ended during the measurement.
     has_lost: bool,
-    /// What is measured after the turns.
+    /// Loads that are measured in slices after the interleaved calls.
     parts: Vec<Rounds>,
-    /// What was measured in turns, rung by rung.
+    /// Interleaved measurements, by rung.
     in_turns: Vec<Measured>,
-    /// How long connections took to make, rung by rung.
+    /// Connection setup times, by rung.
     connections: Vec<BTreeMap<Part, Times>>,
-    /// Dropped, and so stopped, with the climb.
+    /// Servers, sidecars and proxies; dropping them stops them.
     testbed: Testbed,
 }
 
 impl<'a> Climb<'a> {
     /// # Errors
-    /// Where the plan is wrong, its directory can't be made, or a server does not start.
+    /// When the plan is invalid, the directory can't be created, or a server does not start.
     fn prepare(
         mut outline: Outline,
         asked: &Asked<'a>,
@@ -233,16 +235,15 @@ impl<'a> Climb<'a> {
         })
     }
 
-    /// The rungs' plans, in order.
+    /// Returns the rungs' plans, in order.
     pub(crate) fn plans(&self) -> &[Plan] {
         &self.plans
     }
 
-    /// Measures round by round; what was measured is kept after every slice, whatever ends
-    /// the climb.
+    /// Measures all rungs. The record is saved after every slice, so nothing measured is lost if the run ends early.
     ///
     /// # Errors
-    /// When a slice could not be measured, or the record can't be kept.
+    /// When a slice could not be measured, or the record can't be saved.
     pub(crate) fn run(&mut self) -> Result<(), Failure> {
         let outcome = match self.outline.turning {
             Err(_) => {
@@ -263,7 +264,7 @@ impl<'a> Climb<'a> {
         outcome.and(lost)
     }
 
-    /// Takes the rungs out of the record whose proxies ended while they were measured.
+    /// Moves rungs whose proxy ended during the measurement to the record's skipped rungs.
     ///
     /// # Errors
     /// Fails if no rung is left.
@@ -296,7 +297,7 @@ impl<'a> Climb<'a> {
         Ok(())
     }
 
-    /// Returns the exit code of what was measured: an error where a rung was lost.
+    /// Returns the exit code: an error if a rung was dropped, otherwise the gates' verdict.
     pub(crate) fn exit(&self) -> Exit {
         match (self.record.interrupted, self.has_lost) {
             (true, _) => Exit::Interrupted,
@@ -305,7 +306,7 @@ impl<'a> Climb<'a> {
         }
     }
 
-    /// What the record keeps of a run.
+    /// Converts a finished run into the record's slice.
     fn slice(&self, plan: &Plan, run: &Run, name: String) -> Slice {
         let limits = self.record.limits.as_ref();
         Slice {
@@ -314,7 +315,7 @@ impl<'a> Climb<'a> {
         }
     }
 
-    /// What has been measured so far, to stand behind what has been done: of a ladder the medians.
+    /// Returns the medians measured so far as a suffix for progress lines; empty for anything but a ladder.
     fn so_far(&self) -> String {
         if self.outline.kind != LADDER_KIND {
             return String::new();
@@ -353,8 +354,8 @@ impl<'a> Climb<'a> {
     }
 }
 
-/// Signatures that a client of `plan` checks in a full handshake: the server's, and one of the
-/// chain where that is checked every time.
+/// Returns how many signatures a client of `plan` verifies in a full handshake: the server's, and one of its chain if
+/// the chain is checked on every connection.
 fn verified(plan: &Plan) -> f64 {
     match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
         Some((Trust::Pinned(_) | Trust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
@@ -362,10 +363,11 @@ fn verified(plan: &Plan) -> f64 {
     }
 }
 
-/// Mutual TLS without a certificate would quietly be another rung.
+/// Rejects mutual TLS without a client certificate, which would silently measure server-only TLS.
 fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
     let without = rungs.iter().find(|rung| {
-        // A proxy gets certificates of the ladder for the load, and is asked about those for the server elsewhere.
+        // Towards the load a proxy uses certificates that the ladder makes; those for its server are checked
+        // elsewhere.
         let is_to_server = !rung.has_proxy() || rung.is_passed_through();
         rung.secured == Secured::Mutual
             && is_to_server

@@ -1,4 +1,4 @@
-//! Where text goes: results to stdout, everything else to stderr.
+//! Prints results to stdout and everything else to stderr.
 
 use std::fmt;
 use std::fs::File;
@@ -11,7 +11,7 @@ use plimsoll_model::{output, redaction};
 
 use crate::failure::Failure;
 
-/// Writes a result. A reader that went away early (`| head`) is no error.
+/// Writes a result. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -26,14 +26,13 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
-/// Waits until what was written to stdout is kept, where that is a file: its file system may report only then that
-/// there was no room.
+/// Syncs stdout if it is a file, since some file systems report a full disk only then.
 ///
 /// # Errors
-/// When it can't be kept.
+/// When the data can't be stored.
 pub(crate) fn settle() -> Result<(), Failure> {
     let stdout = io::stdout().as_fd().try_clone_to_owned();
-    // A process that can't have one more descriptor, or has no stdout, has printed nothing there.
+    // Without a free descriptor, or without stdout, nothing can be checked.
     let Ok(stdout) = stdout.map(File::from) else {
         return Ok(());
     };
@@ -41,7 +40,7 @@ pub(crate) fn settle() -> Result<(), Failure> {
     settled.map_err(|e| Failure::error(format_args!("can't write to stdout: {e}")))
 }
 
-/// Lines that wait while the live view has the terminal.
+/// Lines held back while the live view owns the terminal.
 static HELD_LINES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
 fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
@@ -51,7 +50,7 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 /// Whether each line is a JSON object.
 static IN_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Makes each line a JSON object from here on.
+/// Prints each line as a JSON object from here on.
 pub(crate) fn in_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
@@ -64,16 +63,16 @@ pub(crate) fn keep_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Reports that something asked for was done, unless only results and errors are wanted.
+/// Reports that a requested action was done, unless `--quiet` is set.
 pub(crate) fn confirmation(text: impl fmt::Display) {
     if !QUIET.load(Ordering::Relaxed) {
         notice(text);
     }
 }
 
-/// Prints a line for people. There is nowhere to report that stderr is gone.
+/// Prints a line for the user. Errors of stderr are ignored, since they can't be reported.
 pub(crate) fn notice(text: impl fmt::Display) {
-    // Outside of the lock: formatting may panic, and the report of that comes here, too.
+    // Format outside of the lock: it may panic, and the panic's report takes the lock, too.
     let text = text.to_string();
     line(if IN_JSON.load(Ordering::Relaxed) {
         json_line("INFO", &text)
@@ -82,13 +81,13 @@ pub(crate) fn notice(text: impl fmt::Display) {
     });
 }
 
-/// Reports why a command could not do its work.
+/// Reports why a command failed.
 pub(crate) fn failure(failure: &Failure) {
     let text = format!("{failure:?}");
     notice(format_args!("Error: {}", text.trim_start_matches('\n')));
 }
 
-/// A message as the other lines have it.
+/// Formats a message like the JSON log lines.
 pub(crate) fn json_line(level: &str, text: &str) -> String {
     serde_json::json!({
         "timestamp": jiff::Timestamp::now().to_string(),
@@ -98,7 +97,7 @@ pub(crate) fn json_line(level: &str, text: &str) -> String {
     .to_string()
 }
 
-/// Prints a line, but for what is secret in its URLs.
+/// Prints a line with secrets in URLs masked.
 pub(crate) fn line(text: String) {
     let text = redaction::masked(&text).into_owned();
     match lines().as_mut() {
@@ -109,17 +108,17 @@ pub(crate) fn line(text: String) {
     }
 }
 
-/// From here on lines are kept, because the terminal shows something else.
+/// Holds lines back from here on, because the live view owns the terminal.
 pub(crate) fn keep_lines() {
     lines().get_or_insert_default();
 }
 
-/// What has been kept so far.
+/// Returns the lines held back so far.
 pub(crate) fn held() -> Vec<String> {
     lines().clone().unwrap_or_default()
 }
 
-/// Prints what was kept.
+/// Prints the lines held back and stops holding.
 pub(crate) fn release() {
     let held = lines().take();
     for text in held.into_iter().flatten() {
@@ -127,7 +126,7 @@ pub(crate) fn release() {
     }
 }
 
-/// Prints what is written to it: a log line a write.
+/// Writer for log output: each write is one line.
 pub(crate) struct LogWriter;
 
 impl Write for LogWriter {

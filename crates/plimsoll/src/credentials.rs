@@ -1,5 +1,5 @@
-//! Credentials that live short: header fields and metadata whose values a command prints, again and
-//! again while a run goes on.
+//! Refreshes short-lived credentials: header fields and metadata whose values a command prints, run repeatedly during
+//! a run.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -12,29 +12,29 @@ use plimsoll_model::template::LiveValue;
 
 use crate::console;
 
-/// How often a thread looks whether its run is over.
+/// How often a refresh thread checks whether its run is over.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What becomes of the commands and plugins that plans name.
+/// Whether commands and plugins named in plans are run, and announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum PlanCode {
-    /// The plan is only shown: nothing of it runs.
+    /// The plan is only shown, so no code of it runs.
     #[default]
     Skipped,
-    /// A person started a run: commands are printed, and run.
+    /// The user started the run: commands are printed, then run.
     Announced,
-    /// The process that started this one has printed them.
+    /// The parent process has already printed the commands.
     Unannounced,
 }
 
-/// Stands for what a command would print, where it does not run.
+/// Placeholder for the output of a command that is not run.
 const NOT_RUN: &str = "not run";
 
 impl PlanCode {
-    /// Returns what a plan's command prints.
+    /// Returns the output of a plan's command.
     ///
     /// # Errors
-    /// As [`printed`].
+    /// Those of [`printed`].
     pub(crate) fn printed(self, command: &str) -> Result<String, String> {
         match self {
             PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),
@@ -56,10 +56,10 @@ fn announce(command: &str) {
     }
 }
 
-/// What a command of the shell prints, without the last line's end.
+/// Returns the output of a shell command without trailing line ends.
 ///
 /// # Errors
-/// It could not be run, or failed.
+/// When the command can't be run, or fails.
 fn printed(command: &str) -> Result<String, String> {
     let ran = Command::new("sh")
         .args(["-c", command])
@@ -76,7 +76,7 @@ fn printed(command: &str) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// Runs the commands of a plan again when it is time, as long as the plan is there.
+/// Reruns the commands of a plan at their refresh intervals, until the plan is dropped.
 pub(crate) fn keep_fresh(plan: &Plan) {
     for value in plan.call.live_values() {
         let Some(every) = value.refresh else { continue };

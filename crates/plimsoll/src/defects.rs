@@ -1,4 +1,4 @@
-//! What is printed about a panic, and what it makes of the exit code.
+//! Reports panics and turns them into an exit code.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,19 +7,19 @@ use plimsoll_engine::defect::{self, Cause};
 use crate::console;
 use crate::failure::Exit;
 
-/// What a server calls them at its end, among what else it counted.
+/// Name of the panic counter in the final counts of servers.
 pub(crate) const PANICS_COUNTER: &str = "panics";
 
-/// Whether all that this process does is done by an asynchronous runtime.
+/// Whether all of this process's work runs on an asynchronous runtime.
 static ENDS_WITH_RUNTIME: AtomicBool = AtomicBool::new(false);
 
-/// From here on, the process ends when its asynchronous runtime can wait for sockets no longer: the runtime reports that
-/// to nobody but a thread of its own, and what it serves would hang.
+/// Ends the process from here on if its asynchronous runtime can no longer poll sockets: the runtime reports that
+/// only as a panic of one of its threads, and connections would hang.
 pub(crate) fn end_with_runtime() {
     ENDS_WITH_RUNTIME.store(true, Ordering::Relaxed);
 }
 
-/// Reports every panic from here on, whichever thread it is on.
+/// Reports every panic of any thread from here on.
 pub(crate) fn watch() {
     defect::watch(|cause, what| match cause {
         Cause::Defect => console::notice(format_args!(
@@ -33,7 +33,7 @@ pub(crate) fn watch() {
                  help: raise `ulimit -u` and the limit of memory, or ask for fewer workers"
             ));
             if cause == Cause::FatalRefusal {
-                // The alternative is an abort. A run directory holds what was measured until now.
+                // Exit cleanly instead of aborting; the run directory holds all measurements up to now.
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }
@@ -48,8 +48,8 @@ pub(crate) fn watch() {
     });
 }
 
-/// `exit`, unless there was a defect: then nothing else that went wrong matters as much. A load that lacked a thread is
-/// none that passed.
+/// Returns `exit`, overridden by [`Exit::Defect`] after a panic, and at least [`Exit::Error`] if a thread or memory
+/// was refused, because the load was then incomplete.
 pub(crate) fn or(exit: Exit) -> Exit {
     match (defect::seen(), defect::refusals()) {
         (0, 0) => exit,

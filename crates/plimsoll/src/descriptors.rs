@@ -1,17 +1,17 @@
-//! File descriptors: as many as the system allows this process.
+//! Raises this process's limit of file descriptors.
 
 use plimsoll_engine::descriptors::{DescriptorLimit, descriptor_limit};
 
 use crate::failure::Failure;
 
-/// What a process needs before its first connection.
+/// Descriptors that a process needs before its first connection.
 const MIN_OPEN_FILES: u64 = 32;
 
-/// Raises the soft limit to the hard one. Where that is refused, whoever needs more
-/// descriptors than there are says so.
+/// Raises the soft limit to the hard limit. If that is refused, a later lack of descriptors is reported where it
+/// occurs.
 ///
 /// # Errors
-/// When there are too few for anything.
+/// When fewer than [`MIN_OPEN_FILES`] are allowed.
 pub(crate) fn raise_limit() -> Result<(), Failure> {
     match DescriptorLimit::of_process() {
         Ok(limit) if limit.current != limit.maximum => {

@@ -1,8 +1,8 @@
-//! What a command leaves for other programs: JUnit XML, Markdown, an HTML page, JSON. The same flags
-//! for every command that measures, which writes them when it ends, and for `report`, which writes them
-//! from run directories later. In a job of GitHub Actions the Markdown is the job's summary, too.
+//! Writes documents for other programs: JUnit XML, Markdown, an HTML page, JSON. All measuring commands have the same
+//! flags for them and write them when they end; `report` writes them from run directories later. In a GitHub Actions
+//! job the Markdown is also appended to the job summary.
 //!
-//! All of them are made from run directories: a document shows what `report` would show.
+//! All are generated from run directories, so a document shows what `report` would show.
 
 use std::fmt::Display;
 use std::fs::OpenOptions;
@@ -27,7 +27,7 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
 
-/// Where a job's summary goes in GitHub Actions: a Markdown file to append to.
+/// Variable that names the Markdown file of the job summary in GitHub Actions.
 const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
 /// Documents for other programs.
@@ -59,7 +59,7 @@ pub(crate) struct Json {
 }
 
 impl Json {
-    /// Prints `document` where JSON is wanted, and `text` elsewhere.
+    /// Prints `document` with `--json`, otherwise `text`.
     ///
     /// # Errors
     /// When stdout can't be written to.
@@ -72,22 +72,22 @@ impl Json {
     }
 }
 
-/// What has stdout.
+/// What is printed to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Screen {
-    /// Tables for a person.
+    /// Tables for the user.
     Tables,
-    /// A document for programs, made when the command ends.
+    /// A document for programs, printed when the command ends.
     Document,
 }
 
-/// The directories that a command has made: those of runs, lanes, searches and ladders, not those of
-/// the runs that a search or a ladder consists of.
+/// Directories that a command has created: of runs, lanes, searches and ladders, but not of the runs within a search
+/// or ladder.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Made(Arc<Mutex<Vec<PathBuf>>>);
 
 impl Made {
-    /// Where it is one of `runs/`, it is the latest there from now on.
+    /// Adds a directory. One in `runs/` becomes the latest there.
     pub(crate) fn add(&self, dir: &Path) {
         note_latest(dir);
         let mut dirs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,14 +102,14 @@ impl Made {
     }
 }
 
-/// The file in `runs/` that holds the name of the directory that was made last: a file, and not a link,
-/// because links do not survive every copy, archive and upload.
+/// File in `runs/` with the name of the newest directory. It is a file and not a symbolic link, because links are
+/// lost by some copies, archives and uploads.
 const LATEST_FILE: &str = "LATEST";
 
-/// Bytes of that file: no name is longer.
+/// Maximum size of that file, bytes; no file name is longer.
 const MAX_LATEST: u64 = 4 << 10;
 
-/// Writes the name of `dir` into that file, where it is one of `runs/`. Where that fails, `LATEST` is another run.
+/// Writes the name of `dir` into that file if it is in `runs/`. On failure, `LATEST` keeps naming another run.
 fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;
@@ -128,7 +128,7 @@ fn note_latest(dir: &Path) {
     }
 }
 
-/// The directory that was typed, or that `LATEST` or `runs/LATEST` names.
+/// Returns the typed directory, with `LATEST` and `runs/LATEST` resolved.
 pub(crate) fn named(typed: &Path) -> PathBuf {
     if typed.file_name().is_none_or(|name| name != LATEST_FILE) {
         return typed.to_owned();
@@ -137,7 +137,7 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
         let name = input::entry_to_string(&file, MAX_LATEST).ok()?;
-        // A name, and no way to another folder.
+        // Use the file name only, so that it can't lead to another folder.
         let name = Path::new(name.trim()).file_name()?;
         Some(file.with_file_name(name))
     });
@@ -153,7 +153,7 @@ impl DocumentFlags {
         }
     }
 
-    /// The flags that name a file, with it.
+    /// Returns the given document flags with their files.
     fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let all = [
             ("--junit", &self.junit),
@@ -165,8 +165,7 @@ impl DocumentFlags {
     }
 
     /// # Errors
-    /// Where two documents would be mixed on stdout, or a file can't be made where it is to be: said
-    /// before a load, not after it.
+    /// When two documents would be mixed on stdout, or a file can't be created; checked before a load, not after it.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let json = self.json.then(|| "--json".to_owned());
         let files = self.files().filter(|(_, file)| is_stdout(file));
@@ -196,21 +195,21 @@ impl DocumentFlags {
         Ok(())
     }
 
-    /// Whether a file is wanted.
+    /// Returns whether any document file is requested.
     pub(crate) fn writes_any(&self) -> bool {
         self.files().next().is_some()
     }
 
-    /// Whether a document is wanted that shows times.
+    /// Returns whether a requested document shows times.
     pub(crate) fn shows_times(&self) -> bool {
         self.json || self.markdown.is_some() || self.html.is_some()
     }
 
-    /// Writes what was asked for of `dirs`, which hold `contents`, besides JSON. True: something was. `overhead_over`: as
-    /// for [`Contents::print_json`].
+    /// Writes the requested document files of `dirs`, which hold `contents`; returns whether there were any. JSON is
+    /// not included. `overhead_over` is as for `print_json`.
     ///
     /// # Errors
-    /// When a directory can't be read, or a file not be written.
+    /// When a directory can't be read, or a file can't be written.
     pub(crate) fn write(
         &self,
         contents: &Contents,
@@ -228,10 +227,11 @@ impl DocumentFlags {
         Ok(self.writes_any())
     }
 
-    /// Writes the documents of what a command has made, prints its JSON, and writes the summary of the job that it is part of.
+    /// Writes the documents of a command's directories, prints its JSON, and appends to the summary of its GitHub
+    /// Actions job.
     ///
     /// # Errors
-    /// As [`DocumentFlags::write`].
+    /// Those of [`DocumentFlags::write`].
     pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
@@ -245,7 +245,7 @@ impl DocumentFlags {
             contents.print_json(None)?;
         }
         self.write(&contents, &dirs, None)?;
-        // The load is over and measured: that the job's page lacks it is no reason to fail.
+        // The measurement is done, so a missing job summary is not a failure.
         if let Some(file) = summary
             && let Err(e) = append(Path::new(&file), &contents.markdown(None))
         {
@@ -255,10 +255,10 @@ impl DocumentFlags {
     }
 }
 
-/// Other steps' text may be there.
+/// Appends to a file that may hold text of other steps.
 fn append(file: &Path, text: &str) -> std::io::Result<()> {
     let mut file = OpenOptions::new().create(true).append(true).open(file)?;
-    // The blank line ends a paragraph or a table before it.
+    // A blank line ends a preceding paragraph or table.
     file.write_all(format!("\n{text}\n").as_bytes())?;
     output::settle(&file)
 }
@@ -267,21 +267,21 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// What the directories hold.
+/// The loaded contents of run directories.
 pub(crate) enum Contents {
     Runs(Vec<Run>),
-    /// The lanes of a plan, with the run of each.
+    /// The lanes of a plan, each with its run.
     Lanes(LanesRecord, Vec<Run>),
-    /// A search with its directory, as [`Contents::Ladder`] has one.
+    /// A search and its directory.
     Search(PathBuf, SearchRecord),
     Ladder(PathBuf, LadderRecord),
 }
 
 impl Contents {
-    /// What `dirs` hold.
+    /// Loads `dirs`.
     ///
     /// # Errors
-    /// When one can't be read, or kinds are mixed.
+    /// When one can't be read, or a search or ladder is given with others.
     pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| named(dir)).collect();
         let is_alone = dirs.len() == 1;
@@ -319,7 +319,7 @@ impl Contents {
         Ok(Contents::Runs(runs))
     }
 
-    /// Single runs, if that is what they hold.
+    /// Returns the runs; `None` for a search or a ladder.
     pub(crate) fn runs(&self) -> Option<&[Run]> {
         match self {
             Contents::Runs(runs) | Contents::Lanes(_, runs) => Some(runs),
@@ -344,7 +344,7 @@ impl Contents {
         }
     }
 
-    /// Prints them as JSON. `overhead_over`: the server's own delay, where what was added to it is to be shown.
+    /// Prints the contents as JSON. `overhead_over` is the server's own delay, to show times in excess of it.
     ///
     /// # Errors
     /// When stdout can't be written.
@@ -359,7 +359,7 @@ impl Contents {
     }
 }
 
-/// Shows a document as JSON.
+/// Prints a document as JSON.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -368,7 +368,7 @@ pub(crate) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
     console::result(format_args!("{text}\n"))
 }
 
-/// Writes what `flag` asked for.
+/// Writes `text` to the file of `flag`, or to stdout for `-`.
 ///
 /// # Errors
 /// When the file can't be written.
@@ -382,8 +382,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     Ok(())
 }
 
-/// The HTML report of runs laid over each other, of one search, or of one ladder. `overhead_over`: as for
-/// [`Contents::print_json`].
+/// Returns the HTML report of overlaid runs, of one search, or of one ladder. `overhead_over` is as for `print_json`.
 ///
 /// # Errors
 /// When a directory can't be read, or kinds are mixed.
@@ -406,7 +405,7 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
     })
 }
 
-/// What a page shows of `runs`.
+/// Returns the view of each run that a page shows.
 ///
 /// # Errors
 /// When one can't be read.
@@ -418,7 +417,7 @@ pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {
 /// Reads a run directory.
 ///
 /// # Errors
-/// When it is none, or can't be read.
+/// When it is not a run directory, or can't be read.
 pub(crate) fn load(dir: &Path) -> Result<Run, Failure> {
     let dir = &named(dir);
     if dir.is_file() {

@@ -1,28 +1,28 @@
-//! Files of variables, read as Docker Compose reads them: values without quotes may have blanks, a comment begins
-//! after a blank, double quotes know escapes, and `$NAME` and `${NAME:-default}` stand for other variables.
+//! Parses env files as Docker Compose does: unquoted values may contain blanks, a comment needs a blank before it,
+//! double quotes know escapes, and `$NAME` and `${NAME:-default}` are substituted.
 //!
-//! A line that can't be read loses its own variable and no other. Nothing of a value is in a message, since it may
-//! be a secret.
+//! A malformed line drops only its own variable. Messages never quote a value, because it may be a secret.
 
 use std::collections::BTreeMap;
 
-/// What a file says.
+/// The contents of an env file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Variables {
     pub(crate) values: BTreeMap<String, String>,
     pub(crate) unreadable: Vec<Unreadable>,
 }
 
-/// A line that can't be read.
+/// A line that can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     /// The line's number, counted from 1.
     pub(crate) line: usize,
-    /// The variable that it would set, where that much is known.
+    /// The variable that it would set, if known.
     pub(crate) name: Option<String>,
     pub(crate) problem: &'static str,
 }
 
+/// Why a line can't be parsed.
 type Problem = &'static str;
 
 const NO_NAME: Problem = "no NAME=value: a name has letters, digits, `_`, `.` and `-`";
@@ -33,16 +33,16 @@ const OPEN_BRACE: Problem =
     "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
 const NOT_SET: Problem = "it demands a variable that is not set (${NAME:?…})";
 
-/// How deep defaults may stand in defaults.
+/// Maximum nesting of defaults within defaults.
 const MAX_DEPTH: u32 = 16;
-/// The longest value, filled in. Bytes.
+/// Maximum length of a value after substitution, bytes.
 const MAX_VALUE: usize = 1 << 20;
-/// All values of a file. Bytes.
+/// Maximum total length of a file's values, bytes.
 const MAX_HELD: usize = 4 << 20;
 const TOO_LONG: Problem =
     "too long: a value has at most 1 MiB, all of them 4 MiB, and defaults in defaults have an end";
 
-/// Reads a file's text. `process` has the variables of the process, which win over the file's in `$NAME`.
+/// Parses a file's text. `process` looks up the process's variables, which take precedence in `$NAME`.
 pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Variables {
     let mut variables = Variables::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -59,7 +59,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Vari
         let mut name = None;
         let read = assignment(line, rest, &mut name).and_then(|found| {
             let Some((value, after)) = found else {
-                // A name alone has its value from the process, where it is anyway.
+                // A name without a value refers to the process's own variable.
                 return Ok((None, after));
             };
             let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
@@ -77,7 +77,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Vari
             }
             (Ok((_, after)), _) => rest = after,
             (Err(problem), name) => {
-                // An earlier line of the same name is not what was meant.
+                // Drop the value of an earlier line, too: the user meant to replace it.
                 name.iter()
                     .for_each(|name| drop(variables.values.remove(name)));
                 let line = 1 + text[..start].matches('\n').count();
@@ -97,17 +97,17 @@ fn split_line(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }
 
-/// A value as it stands in the file.
+/// A value as written in the file.
 enum Raw<'a> {
     Plain(&'a str),
-    /// The text within double quotes, its escapes not yet replaced.
+    /// The text within double quotes, before unescaping.
     Double(&'a str),
-    /// The text within single quotes.
+    /// The text within single quotes, taken literally.
     Literal(&'a str),
 }
 
-/// Returns the value that a statement sets, and what follows it; `None`: it names a variable alone. `name` is filled in
-/// as soon as it is known. `rest` begins with `line`.
+/// Returns the value of an assignment and the rest of the text; `None` for a bare variable name. `name` is set as
+/// soon as it is known. `rest` starts with `line`.
 fn assignment<'a>(
     line: &'a str,
     rest: &'a str,
@@ -132,7 +132,7 @@ fn assignment<'a>(
         return Ok(None);
     };
     let value = value.trim_start();
-    // Quoted values may go on in further lines.
+    // Quoted values may continue on further lines.
     let quoted = &rest[line.len() - value.len()..];
     match value.chars().next() {
         Some(quote @ ('"' | '\'')) => {
@@ -158,7 +158,7 @@ fn assignment<'a>(
     }
 }
 
-/// Where the quote is closed that `content` begins behind.
+/// Returns the position of the closing quote; `content` starts after the opening one.
 fn closing(content: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in content.char_indices() {
@@ -180,7 +180,7 @@ impl Raw<'_> {
     }
 }
 
-/// The text of double quotes: `\n` and its like. `\$` becomes `$$`, which stands for a `$`.
+/// Replaces the escapes of double-quoted text. `\$` becomes `$$`, which later stands for a `$`.
 fn unescaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -202,7 +202,7 @@ fn unescaped(text: &str) -> String {
     out
 }
 
-/// `text` with the values of variables in their places; those that are not set are empty.
+/// Substitutes variables in `text`; unset ones are empty.
 fn filled_in(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
@@ -226,7 +226,7 @@ fn filled_in(
         } else {
             let name = name_length(rest);
             match name {
-                // A $ that no name follows is one.
+                // A $ without a name stands for itself.
                 0 => out.push('$'),
                 name => out.push_str(&known(&rest[..name]).unwrap_or_default()),
             }
@@ -248,7 +248,7 @@ fn name_length(text: &str) -> usize {
     }
 }
 
-/// Where the brace is closed that `text` begins behind.
+/// Returns the position of the closing brace; `text` starts after the opening one.
 fn closing_brace(text: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in text.char_indices() {
@@ -264,7 +264,8 @@ fn closing_brace(text: &str) -> Option<usize> {
     None
 }
 
-/// `NAME`, `NAME:-default`, `NAME:+other`, `NAME:?problem`; without the colon, an empty value counts as set.
+/// Evaluates `NAME`, `NAME:-default`, `NAME:+other` or `NAME:?problem`; without the colon, an empty value counts as
+/// set.
 fn of_braces(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
@@ -334,7 +335,7 @@ mod tests {
             assert_eq!(read.values["LAST"], "1", "{line}");
         }
         assert_eq!(read("\u{feff}A=1", of_process).values["A"], "1");
-        // A name alone is the process's, and a later line wins.
+        // A bare name refers to the process's variable, and a later line wins.
         let again = read("HOME\nA=1\nB=$A\nA=2", of_process);
         assert_eq!(again.values.len(), 2);
         assert_eq!((&*again.values["A"], &*again.values["B"]), ("2", "1"));

@@ -1,8 +1,8 @@
-//! Environment variables and the `.env` file of the current directory.
+//! Reads environment variables and the `.env` files of the current directory.
 //!
-//! Every flag has a variable `PLIMSOLL_…`. The names that older load scripts use are
-//! understood too, with bare numbers. A flag wins over `PLIMSOLL_…`, that over an alias,
-//! that over the `.env` file. The process's own environment is never changed.
+//! Every flag has a variable `PLIMSOLL_…`. Names from older load scripts are aliases, with bare numbers. A flag takes
+//! precedence over `PLIMSOLL_…`, that over an alias, that over `.env`. The process's own environment is never
+//! modified.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::credentials::PlanCode;
 use crate::dotenv;
 use crate::failure::Failure;
 
-/// What every command's help says about variables.
+/// The part of every command's help about variables.
 pub(crate) const VARIABLES_HELP: &str = "\
 Environment: the variable shown with a flag sets it, also from a file .env in the current
 directory. These variables work as well, with bare numbers:
@@ -46,7 +46,7 @@ No file sets what runs a command, loads code or writes secrets down.
 Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
 proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
 
-/// The names of old that several commands have; protocols have theirs in the registry.
+/// Aliases that several commands have; those of protocols are in the registry.
 const COMMON_ALIASES: [Alias; 19] = [
     Alias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
     Alias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
@@ -74,29 +74,29 @@ const COMMON_ALIASES: [Alias; 19] = [
     ),
 ];
 
-/// Aliases that mean the rate and the warm-up of steady runs, and of no others.
+/// Aliases for rate and warm-up that apply to steady runs only.
 pub(crate) const OF_STEADY_RUNS: [&str; 2] = ["N_RPS", "T_WARMUP_SEC"];
 
-/// Commands that make loads, none of which is a steady run.
+/// Commands whose loads are never steady runs.
 const NOT_STEADY: [&str; 3] = ["find", "ladder", "sweep"];
 
-/// A value and the variable it came from.
+/// A value and the variable that set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) value: String,
     pub(crate) variable: String,
-    /// From the `.env` file, not from the process's environment.
+    /// Whether an env file set it, not the process's environment.
     pub(crate) from_file: bool,
 }
 
-/// Files of variables, the stronger one last.
+/// Env files, the one with precedence last.
 const ENV_FILES: [&str; 2] = [".env.loadtest", ".env"];
 
-/// The largest of them. Bytes.
+/// Maximum size of an env file, bytes.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Variables of flags that run something, or write secrets down. Whoever put a file into the current directory is not
-/// the one who typed the command, so a file does not set them.
+/// Variables of flags that run code or write secrets to a file. Env files can't set them, because whoever put a file
+/// into the current directory need not be the one who runs the command.
 const NEVER_OF_FILES: [(&str, &str); 5] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
@@ -111,26 +111,27 @@ const NEVER_OF_FILES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Why a file's variable is not there.
+/// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Refusal {
-    /// The file, and the line where it is that.
+    /// The file, and the line if it is malformed.
     place: String,
     name: Option<String>,
     problem: String,
 }
 
+/// The environment variables of the process and of its env files.
 #[derive(Clone, Default)]
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
     refused: Vec<Refusal>,
-    /// What becomes of the commands that plans name.
+    /// Whether commands that plans name are run.
     pub(crate) plan_code: PlanCode,
 }
 
 impl Environment {
-    /// The process's environment, `.env` and `.env.loadtest`, where there are any.
+    /// Reads the process's environment, `.env` and `.env.loadtest`.
     pub(crate) fn load() -> Environment {
         let process = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -151,11 +152,11 @@ impl Environment {
         environment
     }
 
-    /// Takes the variables of the text of the file `file`.
+    /// Adds the variables in `text`, the content of `file`.
     fn read_file(&mut self, file: &str, text: &str) {
         let read = dotenv::read(text, |name| self.process.get(name).cloned());
         for line in read.unreadable {
-            // A weaker file's value is not what was meant.
+            // Drop the value of the file with less precedence, too: the user meant to replace it.
             line.name
                 .iter()
                 .for_each(|name| drop(self.file.remove(name)));
@@ -188,14 +189,14 @@ impl Environment {
         });
     }
 
-    /// What of the files is left out, for a person to see.
+    /// Returns a message for each rejected variable.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
         let left_out = self.refused.iter();
         left_out.map(|refusal| format!("{}; it is left out", refusal.text()))
     }
 
-    /// Returns the failure of a command that has a flag with this variable, where the files' value for it is left out and
-    /// nothing else sets it.
+    /// Returns the failure of a command that has a flag with this variable, if an env file's value for it was
+    /// rejected and nothing else sets it.
     pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
         if self.refused.is_empty() || is_set || self.stand_in(variable, command).is_some() {
@@ -213,7 +214,7 @@ impl Environment {
         ))
     }
 
-    /// The variables that set the flag with `variable`.
+    /// Returns the names of all variables that can set the flag of `variable`.
     fn names_for(&self, variable: &str, command: &str) -> Vec<&str> {
         let aliases = known_aliases(variable, command).map(|alias| alias.name);
         let addresses: &[&str] = match (variable, command) {
@@ -234,7 +235,7 @@ impl Environment {
             .collect()
     }
 
-    /// The names of all variables that are set, each of them once or twice.
+    /// Returns the names of all set variables, possibly repeated.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         let all = self.process.keys().chain(self.file.keys());
         all.map(String::as_str)
@@ -249,12 +250,12 @@ impl Environment {
         }
     }
 
-    /// Its value alone.
+    /// Returns a variable's value; empty counts as not set.
     pub(crate) fn value(&self, name: &str) -> Option<String> {
         self.get(name).map(|found| found.value)
     }
 
-    /// A variable's value; empty counts as not set.
+    /// Returns a variable's value and origin; empty counts as not set.
     pub(crate) fn get(&self, name: &str) -> Option<Found> {
         let found = |from: &BTreeMap<String, String>, from_file| {
             let value = from.get(name).filter(|value| !value.is_empty())?;
@@ -267,8 +268,8 @@ impl Environment {
         found(&self.process, false).or_else(|| found(&self.file, true))
     }
 
-    /// What `variable` (`PLIMSOLL_…`) is for `command`, where the process's environment does
-    /// not set it itself.
+    /// Returns the fallback value of `variable` (`PLIMSOLL_…`) for `command`; `None` if the process sets the variable
+    /// itself.
     pub(crate) fn stand_in(&self, variable: &str, command: &str) -> Option<Found> {
         let own = self.get(variable);
         if own.as_ref().is_some_and(|found| !found.from_file) {
@@ -289,7 +290,7 @@ impl Environment {
         });
         named.or_else(|| match (variable, command) {
             ("PLIMSOLL_TARGET", _) => self.address(true),
-            // Names as common as these belong to one command alone.
+            // Names as generic as HOST apply to one command only.
             ("PLIMSOLL_LISTEN", "serve llm") => {
                 let own = || self.listening("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
                 self.address(false).or_else(own)
@@ -312,7 +313,7 @@ impl Environment {
         Some(found)
     }
 
-    /// `DF_HOST` and `DF_PORT` together; as a target, secured where there is a CA.
+    /// Combines `DF_HOST` and `DF_PORT`. As a target, it uses TLS if a CA is set.
     fn address(&self, target: bool) -> Option<Found> {
         let mut found = self.listening("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
@@ -327,7 +328,7 @@ impl Environment {
         Some(found)
     }
 
-    /// The URL of a variable, with our scheme in place of the web's, and its port written out.
+    /// Returns the URL in a variable with the web's scheme replaced by Plimsoll's and an explicit port.
     fn url(&self, name: &str, schemes: [Web; 2]) -> Option<Found> {
         let mut found = self.get(name)?;
         let typed = found.value.trim().trim_end_matches('/');
@@ -352,7 +353,7 @@ impl Environment {
         Some(found)
     }
 
-    /// The host and the port of two variables, or of one and what the other is by default.
+    /// Combines the host and port of two variables, with defaults for a missing one.
     fn listening(&self, host_name: &str, port_name: &str, or: [&str; 2]) -> Option<Found> {
         let host = self.get(host_name);
         let port = self.get(port_name);
@@ -387,7 +388,7 @@ impl Refusal {
     }
 }
 
-/// The other names of a variable, for this command.
+/// Returns the aliases of a variable for this command.
 fn known_aliases<'a>(variable: &'a str, command: &'a str) -> impl Iterator<Item = &'static Alias> {
     let of_protocols = COMMAND_ENTRIES.iter().flat_map(|entry| entry.aliases);
     let is_steady = !NOT_STEADY.contains(&command);

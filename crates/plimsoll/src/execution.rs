@@ -1,4 +1,4 @@
-//! One plan carried out: run directory, engine, progress, report, exit code.
+//! Runs one plan: run directory, engine, progress, report, exit code.
 
 mod output;
 mod recording;
@@ -33,14 +33,14 @@ pub(crate) use output::OutputFlags;
 pub(crate) use recording::cannot_keep;
 use recording::{OTHER_DISK, Recording, never_began};
 
-/// Puts a load on the target, everything observed going to the second argument.
+/// Makes a load on the target and passes every observation to the second argument.
 pub(crate) type Carry<'a> =
     dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError> + 'a;
 
-/// Carries `plan`, which was resolved from `spec`, out; `then` has something more to do with a run that is there.
+/// Runs `plan`, which was resolved from `spec`. `then` is called with the finished run.
 ///
 /// # Errors
-/// When the load could not begin, or its results can't be kept, and where `then` fails.
+/// When the load could not start or its results can't be saved, and the errors of `then`.
 pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
@@ -69,12 +69,12 @@ pub(crate) fn execute(
         Ok(run) => run,
         Err(ExecutionError { failure, unsaved }) => {
             match unsaved {
-                // What was measured is shown all the same.
+                // Show the measurements although they could not be saved.
                 Some(run) if output.documents.json => {
                     documents::print_json(&json::runs([&*run], None))?;
                 }
                 Some(run) => presentation::show(&run, output.screen())?,
-                // Who reads reports learns there that the target was down.
+                // The report page says that the target was unreachable.
                 None if never_began(&dir) => drop(write_page(&dir, &process.made)?),
                 None => {}
             }
@@ -86,7 +86,7 @@ pub(crate) fn execute(
     Ok(exit(&run, &objective::judge_run(&run), process))
 }
 
-/// Shows and judges a run that others made, and writes its page.
+/// Shows and judges a run that was merged from shards, and writes its page.
 ///
 /// # Errors
 /// When something can't be written.
@@ -121,10 +121,10 @@ fn show(run: &Run, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failur
     Ok(())
 }
 
-/// Makes the directory of several runs, with the plan in it. `what`: what they are.
+/// Creates the directory of several runs with the plan in it. `what` names them in errors.
 ///
 /// # Errors
-/// When it can't be written, or holds something.
+/// When it can't be written, or is not empty.
 pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Result<(), Failure> {
     if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(Failure::usage(
@@ -140,8 +140,8 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
         })
 }
 
-/// Writes the page of what several runs were made for, and shows `tables` of it; where these are longer than the
-/// terminal, `answer` is shown at their end.
+/// Writes the page of a search, ladder or lanes, and prints their `tables`; if these exceed the terminal's height,
+/// `answer` is repeated at the end.
 ///
 /// # Errors
 /// When something can't be written.
@@ -165,11 +165,11 @@ pub(crate) fn show_all(
     }
 }
 
-/// Writes the HTML page of what `dir` holds beside what it is made from: it is there when somebody asks
-/// for it, and costs a few hundredths of a second. Other documents are made when the command ends.
+/// Writes the HTML page of `dir` into `dir`. That takes a few hundredths of a second, so every run has its page.
+/// Other documents are written when the command ends.
 ///
 /// # Errors
-/// When the directory can't be read, or the page not be written.
+/// When the directory can't be read, or the page can't be written.
 pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
     made.add(dir);
     let page = dir.join(run::file::REPORT);
@@ -178,10 +178,10 @@ pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
     Ok(page)
 }
 
-/// Why a plan was not carried out to its end.
+/// Why a plan was not run to its end.
 pub(crate) struct ExecutionError {
     failure: Failure,
-    /// It was, and its figures could not be kept.
+    /// The finished run, if only saving it failed.
     unsaved: Option<Box<Run>>,
 }
 
@@ -198,32 +198,33 @@ impl From<ExecutionError> for Failure {
     }
 }
 
-/// A plan to be measured.
+/// A plan to be measured, and where and how.
 pub(crate) struct Job<'a> {
-    /// What the plan was resolved from.
+    /// The specification that the plan was resolved from.
     pub(crate) spec: &'a Spec,
     pub(crate) plan: &'a Plan,
     /// The directory of its run.
     pub(crate) dir: &'a Path,
     pub(crate) progress: Progress,
-    /// The run ends when after that time an objective can no longer be met.
+    /// Time after which the run ends early if an objective can no longer be met.
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// Who makes the load.
+/// The place where a load is made.
 pub(crate) enum By<'a> {
-    /// This process, or several of this machine.
+    /// This process, or several processes of this machine.
     Machine,
-    /// This process, beside other loads of it, which begin together.
+    /// This process, started together with other loads.
     Beside(&'a Barrier),
-    /// It, spread over processes and machines as it likes.
+    /// A given function, which for example coordinates shards.
     Other(&'a mut Carry<'a>),
 }
 
 /// Measures a plan into its run directory.
 ///
 /// # Errors
-/// When the load could not begin, its results can't be kept, or loads begin together and one process can't make this one.
+/// When the load could not start, its results can't be saved, or it needs several processes but has to start together
+/// with others.
 pub(crate) fn carry_out(
     job: Job<'_>,
     process: &Process,
@@ -233,7 +234,7 @@ pub(crate) fn carry_out(
     let plan_toml = &plan_toml.map_err(Failure::error)?;
     let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
     if job.plan.tls.as_ref().is_some_and(unchecked) {
-        // Once for all the runs of a search or a ladder.
+        // Warn once for all runs of a search or ladder.
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
@@ -268,7 +269,7 @@ pub(crate) fn carry_out(
         )
         .into());
     }
-    // Each process prepares its own part; here it was only checked.
+    // Each process prepares its own part; here preparing only checks the plan.
     drop(load);
     let plan_file = job.dir.join(run::file::PLAN);
     record(job, plan_toml, &spread, process, |stop, observe| {
@@ -281,7 +282,7 @@ pub(crate) fn carry_out(
     })
 }
 
-/// What the run's result means to a script.
+/// Returns the exit code of a run.
 pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
     let interrupted = process.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
@@ -299,7 +300,7 @@ pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
     exit_of(interrupted, ok, is_whole, Conclusion::of(judged))
 }
 
-/// Calls without an answer at the end of a load that was to make a fixed number of them.
+/// Returns how many calls were cut off at the end of a closed loop with a fixed number of calls.
 fn cut_off_of_fixed_number(run: &Run) -> u64 {
     if run.header.clients.is_none() || run.header.calls.is_none() {
         return 0;
@@ -309,19 +310,19 @@ fn cut_off_of_fixed_number(run: &Run) -> u64 {
     cut_off.map(|error| error.count).sum()
 }
 
-/// Returns the exit code of a run that was interrupted or not, and in which `ok` calls succeeded. `is_whole`: it has all
-/// that the plan asked for.
+/// Returns the exit code of a run with `ok` successful calls. `is_whole` says that it did all that the plan asked
+/// for.
 fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<Conclusion>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
-        // The report says it.
+        // The report says why.
         None | Some(Conclusion::Pass) if !is_whole => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
 }
 
-/// Carries the plan out with `carry`, while reporters read what happens.
+/// Runs the plan with `carry`, passing every observation to the reporters.
 fn record(
     job: Job<'_>,
     plan_toml: &str,
@@ -381,7 +382,7 @@ fn record(
     recording.finish(ending)
 }
 
-/// The letters and digits of a name, in lower case, with `-` between its words.
+/// Returns the letters and digits of a name in lower case, with `-` between words.
 pub(crate) fn slug(name: &str) -> String {
     let words: Vec<String> = name
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -391,12 +392,12 @@ pub(crate) fn slug(name: &str) -> String {
     words.join("-")
 }
 
-/// The directory `out`, which was asked for, or one that is named after time and `name`.
+/// Returns `out` if given, otherwise a default directory named after the time and `name`.
 pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
     out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
-/// `runs/20261121T064200Z-getscore-steady`, with a number behind it where that is taken.
+/// Returns a path such as `runs/20261121T064200Z-getscore-steady`, with a number appended if that exists.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let base = format!("{stamp}-{}", slug(name));

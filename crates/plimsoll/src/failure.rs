@@ -1,4 +1,4 @@
-//! How a command ends: its exit code, and what it prints when it failed.
+//! Defines how a command ends: its exit code, and the error it prints.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,27 +11,26 @@ use plimsoll_model::run::RunError;
 use plimsoll_protocols::registry::Usage;
 use plimsoll_protocols::serving::ServeError;
 
-/// The exit codes, the same for every command; of several the last here counts.
+/// The exit codes of all commands. If several apply, the one declared last wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
     /// An objective was missed.
     ObjectiveMissed,
-    /// Objectives were checked on a run that proves nothing.
+    /// Objectives could not be judged, for example because the generator was too slow.
     Invalid,
     /// Something failed, or not one call succeeded.
     Error,
-    /// The command line or the plan is wrong.
+    /// The command line or the plan is invalid.
     Usage,
     /// Stopped by a signal; everything measured was written.
     Interrupted,
-    /// A thread of this program, or of a process that it started, panicked (EX_SOFTWARE of
-    /// sysexits.h).
+    /// A thread of this program or of its child processes panicked (EX_SOFTWARE of sysexits.h).
     Defect,
 }
 
 impl Exit {
-    /// What a verdict on objectives means to a script; without one nothing was to be proved.
+    /// Returns the exit code of a verdict on objectives; `None` means that there were none.
     pub(crate) fn of(conclusion: Option<Conclusion>) -> Exit {
         match conclusion {
             None | Some(Conclusion::Pass) => Exit::Done,
@@ -40,7 +39,7 @@ impl Exit {
         }
     }
 
-    /// What another process of the same run ended with.
+    /// Returns the exit that another process of the same run reported by its code.
     pub(crate) fn from_code(code: u8) -> Exit {
         use Exit::{Defect, Done, Error, Interrupted, Invalid, ObjectiveMissed, Usage};
         let known = [Done, ObjectiveMissed, Invalid, Usage, Interrupted, Defect];
@@ -88,7 +87,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// The file that `key` names.
+/// Reads the file that the plan key or flag `key` names.
 ///
 /// # Errors
 /// When it can't be read.
@@ -97,7 +96,7 @@ pub(crate) fn read(key: &str, path: &Path) -> Result<Vec<u8>, Failure> {
     input::read(path).map_err(|e| Failure::error(format_args!("{key}: can't read {shown}: {e}")))
 }
 
-/// A command that could not do its work.
+/// Why a command failed.
 pub(crate) struct Failure {
     exit: Exit,
     report: Report,
@@ -120,21 +119,21 @@ impl Failure {
         Failure::helped(Exit::Error, message, help)
     }
 
-    /// A mistake in what was typed: exit code 2.
+    /// A usage error: exit code 2.
     pub(crate) fn usage(message: impl std::fmt::Display, help: &str) -> Failure {
         Failure::helped(Exit::Usage, message, help)
     }
 
-    /// The same with another exit code.
+    /// An error with help and any exit code.
     pub(crate) fn helped(exit: Exit, message: impl std::fmt::Display, help: &str) -> Failure {
-        // Before it is laid out: a secret on two lines could not be told from other text.
+        // Mask before layout: a secret wrapped over two lines would not be recognised.
         let message = message.to_string();
         let message = redaction::masked(&message);
         let help = redaction::masked(help).into_owned();
         Failure::new(exit, miette::miette!(help = help, "{message}"))
     }
 
-    /// The same with more to do about it.
+    /// Appends more help.
     pub(crate) fn with_help(self, more: &str) -> Failure {
         let help = match self.report.help() {
             Some(help) => format!("{help}; {more}"),
@@ -149,14 +148,14 @@ impl Failure {
 }
 
 impl std::fmt::Debug for Failure {
-    /// As it is shown: the message in its place, and what to do.
+    /// The graphical report, as printed to the user.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.report.fmt(f)
     }
 }
 
 impl std::fmt::Display for Failure {
-    /// The message, and behind it what to do where that is known: on one line.
+    /// The message and its help on one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.report)?;
         match self.report.help() {
@@ -166,7 +165,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// An error with its causes.
+/// Returns an error's message with those of its causes.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,7 +1,7 @@
-//! What flags are called in a plan, so that errors about a plan that was typed as flags name those.
+//! Maps plan keys to flags, so that errors in a plan that was typed as flags name the flags.
 //!
-//! Several commands may have a flag each for one key. A message names that of the command which was typed,
-//! and the key where it has none. The flags are read from their definitions.
+//! Commands may have different flags for one key. A message names the flag of the current command, or the key if it
+//! has none. The flags are read from their clap definitions.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, OnceLock};
@@ -11,26 +11,26 @@ use plimsoll_model::spec::{LoadSpec, TlsSpec, keys_of};
 use plimsoll_protocols::flags::TlsFlags;
 use plimsoll_protocols::registry::{self, flags_of};
 
-/// The flags of the command that was typed, with their dashes.
+/// The flags of the current command, with their dashes.
 static AT_HAND: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// To be called once, with the innermost command that was typed.
+/// Sets the current command; to be called once, with the innermost subcommand.
 pub(crate) fn are_of(command: &Command) {
     let longs = command.get_arguments().filter_map(clap::Arg::get_long);
     let _ = AT_HAND.set(longs.map(|long| format!("--{long}")).collect());
 }
 
-/// Whether the command that was typed has `flag`. Before one is known, every flag is one of it.
+/// Returns whether the current command has `flag`; true for every flag before it is set.
 fn is_at_hand(flag: &str) -> bool {
     AT_HAND.get().is_none_or(|flags| flags.contains(flag))
 }
 
-/// Whether the command which was typed has all flags that `words` name.
+/// Returns whether the current command has all flags that `words` mentions.
 pub(crate) fn are_at_hand(words: &str) -> bool {
     named_in(words).all(is_at_hand)
 }
 
-/// The flags that a text names, with their dashes.
+/// Returns the flags that a text mentions, with their dashes.
 pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-._".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '-']));
@@ -40,12 +40,12 @@ pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `{tls.ca}` becomes `--ca (tls.ca)`, or `tls.ca` where the command that was typed has no such flag.
+/// Replaces `{tls.ca}` by `--ca (tls.ca)`, or by `tls.ca` if the current command has no such flag.
 pub(crate) fn filled_in(text: &str) -> String {
     filled_in_with(text, is_at_hand)
 }
 
-/// Does the same as [`filled_in`]; `has` says which flags the command has.
+/// Like [`filled_in`], with `has` telling which flags the command has.
 pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
     for (key, flags) in all() {
@@ -59,14 +59,14 @@ pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     text
 }
 
-/// Keys and flags of protocols, and those that all have.
+/// Returns plan keys with their flags: the common ones and those of protocols.
 pub(crate) fn all() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> =
         LazyLock::new(|| plans().chain(registry::flags()).collect());
     &ALL
 }
 
-/// Keys of a plan and the flags that mean the same; a key that begins another comes after it.
+/// Returns the common plan keys with their flags; a key that is a prefix of another comes after it.
 fn plans() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
@@ -79,7 +79,7 @@ fn plans() -> impl Iterator<Item = (String, String)> {
     sections.into_iter().flatten().chain(others).chain(alike)
 }
 
-/// Keys of sections whose flags have other names.
+/// Keys of the sections `[load]` and `[tls]` whose flags have other names.
 const OF_LOAD: [(&str, &str); 3] = [
     ("source_addresses", "--source"),
     ("precision", "--rate-precision"),
@@ -92,7 +92,7 @@ const OF_TLS: [(&str, &str); 4] = [
     ("groups", "--group"),
 ];
 
-/// What a plan has besides these sections.
+/// Keys outside of these sections.
 const OTHER_FLAGS: [(&str, &str); 4] = [
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),
@@ -109,7 +109,7 @@ const SAME_NAMED_FLAGS: [&str; 7] = [
     "traceparent",
 ];
 
-/// Whether `command` has `flag`.
+/// Returns whether `command` has `flag`.
 #[cfg(test)]
 pub(crate) fn is_of(command: &Command, flag: &str) -> bool {
     let mut longs = command.get_arguments().filter_map(clap::Arg::get_long);
@@ -123,7 +123,7 @@ mod tests {
     use crate::commands;
 
     #[test]
-    fn flags_are_found_in_sentences() {
+    fn flags_in_text_are_recognised() {
         let text = "write --rate, or `--calls 5` (--http-version) -- never---; --tls1.3.";
         let found: Vec<&str> = named_in(text).collect();
         assert_eq!(found, ["--rate", "--calls", "--http-version", "--tls1.3"]);
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(fetch, "with --ca (tls.ca) or call.http.version");
     }
 
-    /// What problems with typed plans are translated into.
+    /// Messages about plans that were typed as flags are translated by these keys.
     #[test]
     fn every_mapped_key_names_existing_flag() {
         let command = commands::command();

@@ -1,24 +1,24 @@
-//! `-h`: a screen of help. `--help` is the whole of it.
+//! Shortens the help of `-h` to one screen; `--help` shows all of it.
 //!
-//! What most lines need is shown of a command's flags, its first example, and where the rest stands.
+//! The short help has the flags that most command lines need, the first example, and a pointer to `--help`.
 
 use clap::Command;
 
-/// The flags, by their ids, that most lines need of commands that put load and have dozens.
+/// Argument ids that the short help of load commands, which have dozens of flags, keeps.
 const COMMON_FLAGS: [&str; 5] = [
-    // These say what is called, in one command or another.
+    // What is called.
     "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
-    // These say how much load is made, and what it has to meet.
+    // How much load is made, and its objectives.
     "rate clients connections duration calls warmup objective trial budget rounds fail_if",
-    // These say how connections are secured.
+    // How connections are secured.
     "ca cert key insecure",
-    // These say what becomes of the results.
+    // The destination of results.
     "out json junit dry_run",
-    // These concern the program itself.
+    // The program itself.
     "help version quiet",
 ];
 
-/// Flags of servers and relays that few lines need.
+/// Argument ids that the short help of servers and relays leaves out.
 const RARE_FLAGS: [&str; 3] = [
     "spin seed reuse_port processes max_streams drain tls_version compressed_certificates suite group lame_duck",
     "request_timeout trusted_proxy proxy_protocol max_queue queue compression redis_ca redis_cert redis_key",
@@ -33,7 +33,7 @@ fn has(list: &[&str], id: &str) -> bool {
 const FULL_HELP_HINT: &str =
     "--help prints every flag, with the variable that stands for it, and all examples.";
 
-/// `command` and those below it, with what `-h` prints.
+/// Returns `command` and its subcommands with short help.
 pub(crate) fn short(command: Command) -> Command {
     let puts_load = command.get_arguments().any(|a| a.get_id() == "connections");
     let example = command
@@ -55,7 +55,7 @@ pub(crate) fn short(command: Command) -> Command {
     command.after_help(FULL_HELP_HINT).mut_subcommands(short)
 }
 
-/// The first of several examples.
+/// Returns the first of several examples.
 fn first(examples: &str) -> String {
     let next = examples.match_indices("\nExample").next();
     let end = next.map_or(examples.len(), |(at, _)| at);
@@ -68,18 +68,18 @@ mod tests {
     use super::*;
     use crate::commands;
 
-    /// Lines of a help page, of 100 columns each.
+    /// Maximum lines of a short help page of 100 columns.
     const SCREEN: usize = 60;
 
     #[test]
-    fn it_is_a_screen() {
+    fn short_help_fits_one_screen() {
         fn check(command: &mut Command, path: &str, long: &mut Vec<String>) {
             let help = command.render_help().to_string();
             if help.lines().count() > SCREEN {
                 long.push(format!("{path}: {} lines\n{help}", help.lines().count()));
             }
             assert!(help.contains(FULL_HELP_HINT), "{path}");
-            // `help` itself comes with the parser.
+            // The `help` command is clap's own.
             let own = |sub: &&mut Command| sub.get_name() != "help";
             for sub in command.get_subcommands_mut().filter(own) {
                 let path = format!("{path} {}", sub.get_name());

@@ -1,5 +1,5 @@
-//! A plan with lanes, carried out: one schedule, each lane with its share of the arrivals, its connections
-//! and its run directory.
+//! Runs a plan with lanes: one schedule, of which each lane has its share of the arrivals, its own connections and
+//! its own run directory.
 
 use jiff::Timestamp;
 use plimsoll_model::Plan;
@@ -20,17 +20,17 @@ use crate::problems::{self, Source};
 use crate::process::Process;
 use crate::together::{self, Part};
 
-/// A plan with lanes, ready to be carried out.
+/// The resolved lanes of a plan.
 pub(crate) struct Lanes {
     name: String,
     lanes: Vec<(LaneSpec, Plan)>,
 }
 
 impl Lanes {
-    /// The lanes of `spec`; `None`: it has none.
+    /// Resolves the lanes of `spec`; `None` if it has none.
     ///
     /// # Errors
-    /// Where a lane is wrong.
+    /// When a lane is invalid.
     pub(crate) fn of(
         spec: &Spec,
         environment: &Environment,
@@ -62,10 +62,10 @@ impl Lanes {
         Ok(Some(Lanes { name, lanes }))
     }
 
-    /// Measures all lanes together, and shows what they came to.
+    /// Measures all lanes together and shows the results.
     ///
     /// # Errors
-    /// Where one of them can't begin, or results can't be kept.
+    /// When a lane can't start, or results can't be saved.
     pub(crate) fn execute(&self, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
         let dir = execution::directory(output.out.as_deref(), &self.name);
         let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);

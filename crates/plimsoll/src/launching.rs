@@ -1,5 +1,5 @@
-//! What starts the shards of a run: a batch script for Slurm, objects for Kubernetes. Both are printed, for
-//! a person to read and the cluster's own commands to take; on request `kubectl` is run with the latter.
+//! Generates what starts the shards of a run on a cluster: a batch script for Slurm or manifests for Kubernetes. Both
+//! are printed for the user to review and submit; with `--apply`, `kubectl` is run with the latter.
 
 mod apply;
 mod kubernetes;
@@ -18,18 +18,18 @@ pub(crate) use apply::{Job, LAST_LINES};
 pub(crate) use kubernetes::{Meeting, Objects, PodFlags};
 pub(crate) use slurm::ScriptFlags;
 
-/// A plan that shards can carry out.
+/// A plan that shards can run.
 pub(crate) struct Load {
     pub(crate) path: PathBuf,
     pub(crate) spec: Spec,
     pub(crate) text: String,
-    /// In words that may be part of any name.
+    /// The plan's name reduced to letters, digits and `-`, valid in any resource name.
     pub(crate) name: String,
 }
 
 impl Load {
     /// # Errors
-    /// When there is no such plan, or it has lanes.
+    /// When the plan can't be read, or has lanes.
     pub(crate) fn read(path: &Path) -> Result<Load, Failure> {
         let (spec, text) = planning::read(path)?;
         if !spec.lanes.is_empty() {
@@ -55,7 +55,7 @@ impl Load {
         })
     }
 
-    /// A name for a run of now.
+    /// Returns a run ID from the plan's name and the current time.
     pub(crate) fn run_id(&self) -> String {
         let stamp = Timestamp::now().strftime("%Y%m%dt%H%M%Sz");
         format!("{}-{stamp}", self.name)

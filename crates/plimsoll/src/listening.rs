@@ -1,4 +1,4 @@
-//! The addresses at which servers, relays and telemetry listen.
+//! Parses the addresses at which servers, relays and telemetry listen.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use plimsoll_model::plan::UnixSocket;
 
 use crate::failure::Failure;
 
-/// Returns the address to listen on that was typed for a flag.
+/// Parses the listening address that was typed for a flag.
 ///
 /// # Errors
-/// When it is no address.
+/// When it is not an address.
 pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Failure> {
     let help = "write HOST:PORT, such as 127.0.0.1:50051 or [::]:50051; port 0 takes any free one; or unix:/PATH";
     match UnixSocket::parse(typed) {
@@ -22,14 +22,14 @@ pub(crate) fn listening_address(flag: &str, typed: &str) -> Result<Address, Fail
     }
 }
 
-/// Does the same for what must be a TCP port.
+/// Parses a listening address that must be TCP.
 ///
 /// # Errors
-/// When it is none, with `help`.
+/// When it is not one; the error has `help`.
 pub(crate) fn tcp_address(flag: &str, typed: &str, help: &str) -> Result<SocketAddr, Failure> {
     let wrong = |problem: String| Failure::usage(format_args!("{flag}: {problem}"), help);
     let addresses = look_up(typed).map_err(|e| wrong(format!("`{typed}`: {e}")))?;
-    // Where a name has both kinds of address, the older one is what others expect.
+    // Prefer IPv4 if a name has both kinds, as clients mostly expect that.
     let first = addresses.into_iter().min_by_key(SocketAddr::is_ipv6);
     first.ok_or_else(|| wrong(format!("`{typed}` has no address")))
 }

@@ -1,8 +1,7 @@
-//! The live view: a run on the whole terminal while it goes on.
+//! The live view: shows a running load on the whole terminal.
 //!
-//! A thread of its own draws what the board says, when the board has changed: about once a
-//! second. It runs at a lower priority than the workers, and the CPU that it takes is reported. The
-//! terminal is given back whatever ends the run: its end, a signal, a panic.
+//! A thread draws the board when that has changed, about once a second. It has a lower priority than the workers, and
+//! its CPU time is reported. The terminal is restored whatever ends the run: its end, a signal or a panic.
 
 mod board;
 mod draw;
@@ -31,31 +30,32 @@ use rustix::process::{Signal, getpid, kill_process, setpriority_process};
 use crate::console;
 use board::{Board, Phase};
 
-/// How soon a key, a new size or the end is noticed.
+/// How often keys, resizes and the end of the run are polled.
 const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Of the thread that draws, on the scale of nice(2).
+/// Niceness of the drawing thread, see nice(2).
 const DRAW_NICENESS: i32 = 10;
 
-/// The terminal is ours.
+/// Whether this process has switched the terminal to the live view.
 static TERMINAL_OWNED: AtomicBool = AtomicBool::new(false);
 
-/// The terminal while a run has it; given back when dropped.
+/// Owns the terminal during a run; dropping it restores the terminal.
 pub(crate) struct Live {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// State shared with the drawing thread.
 struct Shared {
     board: Mutex<Board>,
     changed: AtomicBool,
     over: AtomicBool,
-    /// What the drawing thread has used, ns.
+    /// CPU time of the drawing thread, ns.
     cpu_ns: AtomicU64,
 }
 
 impl Shared {
     fn board(&self) -> MutexGuard<'_, Board> {
-        // A thread that panicked has left figures behind, and they are still to be shown.
+        // After a panic of another thread the figures are still valid to show.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -66,17 +66,17 @@ impl Shared {
 }
 
 impl Live {
-    /// Takes the terminal for a run of `plan`. `context`: where a search or a ladder stands.
+    /// Takes over the terminal for a run of `plan`. `context` says where a search or ladder stands.
     ///
     /// # Errors
-    /// When the terminal refuses.
+    /// When the terminal can't be switched.
     pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<Live> {
         restore_on_panic();
         enable_raw_mode()?;
         TERMINAL_OWNED.store(true, Ordering::SeqCst);
         console::keep_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
-            // One write a frame: stderr itself has no buffer.
+            // Buffer a frame into one write, because stderr is unbuffered.
             let out = BufWriter::with_capacity(32 * 1024, io::stderr());
             Terminal::new(CrosstermBackend::new(out))
         });
@@ -104,7 +104,7 @@ impl Live {
         })
     }
 
-    /// The next run of a search or a ladder.
+    /// Switches to the next run of a search or ladder.
     pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
         let cpu = self.cpu();
         self.shared
@@ -121,7 +121,7 @@ impl Live {
         self.shared.change(|board| board.interval(interval, cpu));
     }
 
-    /// What the view has used so far.
+    /// Returns the CPU time of the view so far.
     pub(crate) fn cpu(&self) -> Duration {
         Duration::from_nanos(self.shared.cpu_ns.load(Ordering::Relaxed))
     }
@@ -131,25 +131,25 @@ impl Drop for Live {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // Where it panicked, the panic was reported when it happened.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
         restore();
     }
 }
 
-/// Gives the terminal back, if it is taken. Lines that waited are printed now.
+/// Restores the terminal if it was taken over, and prints the lines held back.
 pub(crate) fn restore() {
     if !TERMINAL_OWNED.swap(false, Ordering::SeqCst) {
         return;
     }
-    // Where the terminal is gone there is nothing to give back.
+    // Errors mean that the terminal is gone.
     let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
     console::release();
 }
 
-/// A panic's message belongs on a terminal that shows it.
+/// Restores the terminal before a panic's message is printed.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -161,7 +161,7 @@ fn restore_on_panic() {
     });
 }
 
-/// The drawing thread: draws what has changed, and listens to keys.
+/// Body of the drawing thread: draws changes and handles keys.
 fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Shared) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, DRAW_NICENESS);
@@ -189,7 +189,7 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Sh
         }
         match event::read() {
             Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
-            // A key that is held down repeats itself, and asks once.
+            // Key repeat must not count as a second request.
             Ok(Event::Key(key)) if is_end(key) && !asked => {
                 asked = true;
                 interrupt();
@@ -207,14 +207,14 @@ fn is_end(key: KeyEvent) -> bool {
         && key.modifiers.difference(KeyModifiers::SHIFT).is_empty()
 }
 
-/// The terminal sends no signal while keys are read one by one.
+/// Ctrl-C arrives as a key, because raw mode disables its signal.
 fn is_interrupt(key: KeyEvent) -> bool {
     key.kind == KeyEventKind::Press
         && key.code == KeyCode::Char('c')
         && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
-/// Keys ask as a signal does, so that there is one way to be stopped.
+/// Keys raise a signal, so that there is one path for stopping.
 fn interrupt() {
     let _ = kill_process(getpid(), Signal::INT);
 }

@@ -1,7 +1,7 @@
-//! The flags of every command that puts load on a target. Laid over a spec they override it.
+//! Flags of every command that makes a load. Applied to a plan, they override it.
 //!
-//! Most are keys of a plan's sections, which define them. Here are those that mean several keys, and what one key
-//! means for others.
+//! Most flags are plan keys and defined with them. Here are those that stand for several keys, and how one key
+//! affects others.
 
 use std::cmp::Ordering;
 
@@ -95,10 +95,10 @@ pub(crate) struct LoadFlags {
 }
 
 impl LoadFlags {
-    /// Lays the flags over `spec`.
+    /// Applies the flags to `spec`.
     ///
     /// # Errors
-    /// Where a flag's value is wrong by itself.
+    /// When a flag's value is invalid.
     pub(crate) fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         self.apply_load(spec, origins)?;
         self.apply_tls(spec, origins)?;
@@ -151,7 +151,7 @@ impl LoadFlags {
             typed.rate = typed.rate.filter(|_| !of_steady_runs("rate"));
             typed.warmup = typed.warmup.filter(|_| !of_steady_runs("warmup"));
         }
-        // Of an open and a closed loop the one asked for more directly wins.
+        // If both an open and a closed loop are requested, the origin with precedence wins.
         if typed.rate.is_some() && typed.clients.is_some() {
             let strength = |id| origins.strength(id);
             let closed = strength("fleet").max(strength("clients"));
@@ -175,7 +175,7 @@ impl LoadFlags {
         } else if typed.clients.is_some() {
             (load.steps, load.rate, load.arrivals) = (None, None, None);
         }
-        // How long: the file's own end makes way for the one typed.
+        // A typed duration or number of calls replaces the plan's.
         if typed.duration.is_some() != typed.calls.is_some() {
             (load.duration, load.calls) = (None, None);
         }
@@ -193,7 +193,7 @@ impl LoadFlags {
         Ok(())
     }
 
-    /// Whether the load is calls at one rate, on connections that are kept.
+    /// Returns whether the load has one rate, on persistent connections.
     fn is_steady(&self, typed: &LoadSpec, plan: &LoadSpec) -> bool {
         let varies = |load: &LoadSpec| {
             load.clients.is_some()
@@ -208,7 +208,7 @@ impl LoadFlags {
     fn apply_tls(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
         apply_typed("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
-        // What a server is held to is one thing: the one asked for more directly wins.
+        // CA, pin and `--insecure` exclude each other: the origin with precedence wins.
         let given = [
             ("ca", typed.ca.is_some()),
             ("pin", typed.pin.is_some()),
@@ -228,7 +228,7 @@ impl LoadFlags {
     }
 }
 
-/// What a plan replays makes way for the rate or the clients that were typed.
+/// Removes the plan's replay, which a typed rate or number of clients replaces.
 fn forget_replay(load: &mut LoadSpec) {
     if load.recording_key() == Some("load.arrivals") {
         load.arrivals = None;

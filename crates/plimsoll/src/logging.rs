@@ -1,8 +1,8 @@
-//! What happens inside, on stderr: `-v`, `--trace`, `--log-format`.
+//! Logs to stderr: `-v`, `--trace`, `--log-format`.
 //!
-//! A server that can't reach its bus has something to log at every request. Of each place in the
-//! code so many messages are written in a while; the others are counted, and how many they were is
-//! written with the next one. Who asks for more than warnings gets all.
+//! A server that can't reach its bus would log at every request, so each call site may write a limited number of
+//! messages per period. Suppressed messages are counted, and the count is written with the next one. With `-v` or
+//! `--trace` nothing is suppressed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -27,11 +27,11 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Messages of one place that are written in a while.
+/// Maximum number of messages of one call site per period.
 const MAX_MESSAGES: u64 = 10;
 const THROTTLE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Writes messages of this level and above.
+/// Starts logging at this level.
 pub(crate) fn start(level: LevelFilter, format: Format) {
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(|| console::LogWriter)
@@ -49,7 +49,7 @@ pub(crate) fn start(level: LevelFilter, format: Format) {
     }
 }
 
-/// Writes how many messages were left out of which nothing was written yet.
+/// Writes the number of suppressed messages not yet reported.
 pub(crate) fn conclude() {
     if let Some(throttle) = THROTTLE.get() {
         let left_out = throttle.lock().values().map(Place::left_out).sum();
@@ -59,25 +59,24 @@ pub(crate) fn conclude() {
 
 static THROTTLE: OnceLock<Throttle> = OnceLock::new();
 
-/// The layer of the process's [`Throttle`].
+/// Subscriber layer that applies the process's throttle.
 struct Throttled;
 
-/// Lets so many messages of each place through.
+/// Limits the messages of each call site.
 struct Throttle {
     format: Format,
     clock: Clock,
     places: Mutex<HashMap<Identifier, Place>>,
 }
 
-/// A place in the code, and what came of it since a while began.
+/// Number of messages of a call site in the current period.
 struct Place {
     began_ns: u64,
     came: u64,
 }
 
 impl Place {
-    /// Whether it is to be written; and of how many before it that is to be said that they were
-    /// not.
+    /// Counts a message. Returns whether to write it, and how many suppressed messages of the last period to report.
     fn comes(&mut self, now_ns: u64) -> (bool, u64) {
         let mut left_out = 0;
         if now_ns - self.began_ns >= THROTTLE_PERIOD.as_nanos() as u64 {
@@ -113,7 +112,7 @@ impl Throttle {
             began_ns: now_ns,
             came: 0,
         });
-        // Another thread's clock may have been read before.
+        // Another thread may have started a later period meanwhile.
         place.comes(now_ns.max(place.began_ns))
     }
 

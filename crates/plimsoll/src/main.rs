@@ -1,7 +1,7 @@
-//! Plimsoll: finds the load line of a secure link.
+//! Plimsoll: finds the load line of a secure link, the highest rate within objectives.
 //!
-//! The binary turns what was typed into a plan, says what to call, and turns the result
-//! into an exit code. Results go to stdout, everything else to stderr.
+//! The binary parses the command line into a plan, runs it, and turns the result into an exit code. Results go to
+//! stdout, everything else to stderr.
 
 mod abort;
 mod advice;
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
             console::failure(&failure);
             failure.exit()
         }
-        // `defects::or` makes more of it where it was our own.
+        // `defects::final_exit` turns it into `Exit::Defect`.
         Err(_) => Exit::Error,
     };
     logging::conclude();
@@ -85,7 +85,7 @@ fn run() -> Result<Exit, Failure> {
     }
     environment.plan_code = cli.command.plan_code();
     environment.refusals().for_each(console::confirmation);
-    // Connections and decisions with --verbose; frames and TLS events with --trace.
+    // Log connections and decisions with --verbose, frames and TLS events with --trace.
     let level = match (cli.messages.trace, cli.messages.verbose) {
         (true, _) => LevelFilter::TRACE,
         (_, true) => LevelFilter::DEBUG,

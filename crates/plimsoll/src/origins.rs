@@ -1,8 +1,8 @@
-//! Where the values that were typed came from: what was asked for more directly wins.
+//! Records where flag values came from; a more explicit origin takes precedence.
 
 use std::collections::BTreeMap;
 
-/// How much a value means, the strongest last.
+/// Precedence of an origin, the highest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Strength {
     File,
@@ -11,7 +11,7 @@ pub(crate) enum Strength {
     CommandLine,
 }
 
-/// Where the values of the chosen command came from, by argument id.
+/// Origins of the current command's values, by argument id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Origins(pub(crate) BTreeMap<String, (Strength, String)>);
 
@@ -20,12 +20,12 @@ impl Origins {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 
-    /// The variable that a value came from.
+    /// Returns the variable that set a value.
     pub(crate) fn variable(&self, id: &str) -> Option<&str> {
         self.0.get(id).map(|(_, variable)| variable.as_str())
     }
 
-    /// The variables that took effect, for a person to see.
+    /// Returns the variables that took effect.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0
             .values()

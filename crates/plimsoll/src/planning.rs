@@ -1,4 +1,4 @@
-//! Plan file → spec → plan, with what the world adds: variables, files and message schemas.
+//! Reads and resolves plans: plan file → spec → plan, using variables, files and message schemas of the system.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -21,10 +21,10 @@ use crate::failure::Failure;
 use crate::problems::{self, Source};
 use crate::protocols::asked_in_vain;
 
-/// Reads a plan file (`-`: stdin), and gives its text, too.
+/// Reads a plan file (`-` is stdin); also returns its text.
 ///
 /// # Errors
-/// When there is none, or it is no plan: every problem, in its place.
+/// When it can't be read or is not a plan; the error shows every problem in its place.
 pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
     let is_stdin = path == Path::new("-");
     let name = if is_stdin {
@@ -66,7 +66,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
 /// Resolves `spec`.
 ///
 /// # Errors
-/// Every problem, shown in `source`.
+/// When the plan is invalid; the error shows every problem in `source`.
 pub(crate) fn plan(
     spec: &Spec,
     environment: &Environment,
@@ -75,7 +75,7 @@ pub(crate) fn plan(
     let world = World::new(environment, spec);
     let resolved = spec::resolve(spec, &world).and_then(watchable);
     resolved.map_err(|mut found| {
-        // Without the server it is not known whether the rest of the plan is right.
+        // Without the server's answer the other problems may be wrong.
         if let Some(lost) = world.lost.take() {
             return lost;
         }
@@ -86,7 +86,7 @@ pub(crate) fn plan(
     })
 }
 
-/// `plan`, if the process that it wants to be watched is there.
+/// Returns `plan` if the process that it watches exists.
 fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     match plan.watch {
         Watch::Pid(pid) if Watched::pid(pid).usage().is_none() => {
@@ -100,7 +100,7 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     }
 }
 
-/// Does `work` with what the world adds to flags.
+/// Calls `work` with the context that resolves values of flags.
 pub(crate) fn with_surroundings<T>(
     environment: &Environment,
     work: impl FnOnce(&dyn Surroundings) -> T,
@@ -108,11 +108,12 @@ pub(crate) fn with_surroundings<T>(
     work(&World::new(environment, &Spec::default()))
 }
 
+/// Resolves plans with the variables, files and servers of the system.
 struct World<'a> {
     environment: &'a Environment,
-    /// The plan, for questions to its servers.
+    /// The plan, used to query its servers.
     spec: &'a Spec,
-    /// The failure to reach a server that had to be asked.
+    /// Failure to reach a server that had to be queried.
     lost: RefCell<Option<Failure>>,
 }
 
@@ -141,7 +142,7 @@ impl Surroundings for World<'_> {
 
     fn read(&self, path: &Path) -> io::Result<String> {
         if path == Path::new("-") {
-            // A plan is made several times of the same rows.
+            // A plan may be resolved several times, but stdin can be read only once.
             static STDIN_TEXT: OnceLock<Result<String, String>> = OnceLock::new();
             let text =
                 STDIN_TEXT.get_or_init(|| input::stdin_to_string().map_err(|e| e.to_string()));
@@ -155,7 +156,7 @@ impl Surroundings for World<'_> {
     }
 
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
-        // A plan is made several times of the same file, which may grow meanwhile.
+        // A plan may be resolved several times, and the file may grow in between.
         static KNOWN: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, recording)) = known.iter().find(|(other, _)| other == request) {
@@ -170,7 +171,7 @@ impl Surroundings for World<'_> {
     }
 
     fn ask(&self, question: &mut dyn Any) {
-        // Its problems are reported where it is resolved.
+        // Problems of the proxy are reported where the plan is resolved.
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {

@@ -1,4 +1,4 @@
-//! A closed loop that ends as soon as its rate is known well enough (`load.precision`).
+//! Ends a closed loop once its rate is known precisely enough (`load.precision`).
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use plimsoll_model::statistics::rate::relative_half_width;
 
 use crate::reporter::Reporter;
 
-/// A shorter interval is the rest at a run's end, and its rate means little.
+/// Shorter intervals are remainders at a run's end, and their rate is unreliable.
 const MIN_INTERVAL_LENGTH: Duration = Duration::from_millis(500);
 
-/// Watches a run's rate, second by second.
+/// Monitors the confidence interval of a run's rate.
 pub(crate) struct PrecisionMonitor {
     warmup: Vec<bool>,
-    /// Half-width of the interval to come to, in parts of the rate.
+    /// Requested half-width of the confidence interval, relative to the rate.
     wanted: f64,
-    /// Calls a second of each interval that counts.
+    /// Calls per second of each measured interval.
     rates: Vec<f64>,
-    /// Why it ended the run.
+    /// Why it ended the run; `None` while it has not.
     ended: Option<String>,
 }
 
 impl PrecisionMonitor {
-    /// `None`: the plan doesn't ask for it.
+    /// Creates a monitor; `None` if the plan requests no precision.
     pub(crate) fn new(plan: &Plan) -> Option<PrecisionMonitor> {
         Some(PrecisionMonitor {
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
@@ -33,7 +33,7 @@ impl PrecisionMonitor {
         })
     }
 
-    /// Why the run may end here, where it may.
+    /// Adds an interval; returns the reason if the run may end here.
     fn known_after(&mut self, interval: &IntervalRecord) -> Option<String> {
         let warming = interval
             .stages
@@ -49,7 +49,7 @@ impl PrecisionMonitor {
         Some(format!("the rate {}", known(width, self.rates.len())))
     }
 
-    /// The note on a run: why it ended, or (`Err`) that it ended too early.
+    /// Returns the note on a run: why it ended, or as an error that the precision was not reached.
     pub(crate) fn conclusion(&self) -> Result<String, String> {
         self.ended.clone().ok_or_else(|| self.not_reached())
     }
@@ -109,7 +109,7 @@ mod tests {
             rates: Vec::new(),
             ended: None,
         };
-        // Warm-up is another rate.
+        // Warm-up intervals do not count.
         assert_eq!(precision.known_after(&interval(0, 5)), None);
         for second in 0..9 {
             assert_eq!(

@@ -1,4 +1,4 @@
-//! A run's result on stdout, for a person or as JSON.
+//! Prints a run's result to stdout, as tables or as JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -11,7 +11,7 @@ use crate::console;
 use crate::documents::{DocumentFlags, Screen, print_json};
 use crate::failure::Failure;
 
-/// Shows `run`, where stdout is for tables.
+/// Prints the tables of `run`, unless stdout is for a document.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -22,12 +22,12 @@ pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
     }
 }
 
-/// The tables of `run`.
+/// Returns the tables of `run`.
 pub(crate) fn tables(run: &Run, options: &terminal::Options) -> String {
     terminal::render(run, options) + &registry::below_tables(run)
 }
 
-/// Shows a plan that is not carried out: as TOML below comments that say what it comes to, or as JSON.
+/// Prints the plan of a dry run: as TOML below comments with its outline, or as JSON.
 ///
 /// # Errors
 /// When stdout can't be written.
@@ -44,7 +44,7 @@ pub(crate) fn show_plan(
     console::result(comments + &toml)
 }
 
-/// As wide as the terminal, and in colour only there.
+/// Returns options for the width and height of the terminal, with colour only on one.
 pub(crate) fn options() -> terminal::Options {
     let out = io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok();

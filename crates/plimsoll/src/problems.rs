@@ -1,4 +1,4 @@
-//! A spec's problems, shown to a person: in the plan's text, or by flag.
+//! Shows problems of a plan to the user: in the plan's text, or by flag.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +13,7 @@ use plimsoll_model::spec::Problem;
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
 
-/// One problem, in miette's terms.
+/// One problem as a miette diagnostic.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
 struct Shown {
@@ -26,7 +26,7 @@ struct Shown {
     text: Option<NamedSource<String>>,
 }
 
-/// Several problems: the first one's words are the error's, the others follow.
+/// Several problems under one title.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{title}")]
 struct All {
@@ -35,7 +35,7 @@ struct All {
     problems: Vec<Shown>,
 }
 
-/// What the problems were found in.
+/// The origin of a plan, shown in errors.
 pub(crate) enum Source<'a> {
     /// A plan file: its name and its text.
     File {
@@ -46,19 +46,19 @@ pub(crate) enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The plan file at `path`.
+    /// Returns the plan file at `path` as a source.
     pub(crate) fn of(path: &Path, text: &'a str) -> Source<'a> {
         let name = path.display().to_string();
         Source::File { name, text }
     }
 }
 
-/// The failure of a problem that one flag has by itself.
+/// Returns the failure of a problem of a single flag.
 pub(crate) fn of_flag(problem: Problem) -> Failure {
     failure(vec![problem], &Source::Flags)
 }
 
-/// The failure that shows `problems`.
+/// Returns a failure that shows `problems`.
 pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
     let n = problems.len();
     let kinds = kinds(problems);
@@ -83,13 +83,13 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
     Failure::new(Exit::Usage, Report::new(All { title, problems }))
 }
 
-/// More kinds of problems than these are not shown: whoever generated them mends the first ones.
+/// Maximum number of kinds of problems shown. With more, the plan was generated and one fix applies to many.
 const MAX_SHOWN: usize = 20;
 
-/// A place that is longer is not shown whole.
+/// Maximum number of lines quoted of a place in the plan.
 const MAX_LINES: usize = 8;
 
-/// The first problem of each kind, with how many others differ from it in numbers only.
+/// Groups problems that differ only in numbers: the first of each kind and the number of others.
 fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut kinds: Vec<(Problem, usize)> = Vec::new();
@@ -107,7 +107,7 @@ fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
     kinds
 }
 
-/// `alike`: so many more of its kind.
+/// Shows a problem; `alike` is the number of others of its kind.
 fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
     let mut shown = show_one(problem, source);
     if alike > 0 {
@@ -119,9 +119,9 @@ fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
 fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
     match source {
         Source::File { name, text } => {
-            // Masking keeps lengths, so places stay where they are.
+            // Masking keeps lengths, so spans stay valid.
             let text = redaction::masked_plan(text);
-            // A place shows file, line and column; without one the file must be named.
+            // A span shows file, line and column; without one, name the file.
             let message = match problem.span {
                 Some(_) => problem.to_string(),
                 None => format!("{name}: {problem}"),
@@ -144,7 +144,7 @@ fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
     }
 }
 
-/// A place of many lines is shown by its first one.
+/// Reduces a span of many lines to its first line.
 fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
     let place = text.get(span.clone()).unwrap_or_default();
     match place.split_once('\n') {
@@ -155,7 +155,7 @@ fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
     }
 }
 
-/// The keys of a plan with the flags that the command has for them, in the order in which they are replaced.
+/// Returns plan keys and the current command's flags for them, in the order of replacement.
 fn flags() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
         let all = flag_names::all().iter();
@@ -166,15 +166,15 @@ fn flags() -> &'static [(String, String)] {
     &ALL
 }
 
-/// The keys of a text as flags.
+/// Replaces plan keys in a text by flags.
 fn as_flags(text: &str) -> String {
     let mut text = text.to_owned();
     for (key, flag) in flags() {
-        // Quoted keys may go on (`tls.groups.0`); in running text only dotted keys are certain.
+        // Quoted keys may have a suffix (`tls.groups.0`); in running text only dotted keys are unambiguous.
         let goes_on = key.contains('.') || key == "objective";
         while let Some(at) = text.find(&format!("`{key}.")).filter(|_| goes_on) {
             let end = text[at + 1..].find('`').map_or(text.len(), |e| at + 1 + e);
-            // What is named by its number says nothing to who typed it; a field's name does.
+            // An index means nothing to a user who typed flags; a field's name does.
             let name = &text[at + 1 + key.len() + 1..end];
             let shown = if name.starts_with(|c: char| c.is_ascii_digit()) {
                 flag.clone()
@@ -191,7 +191,7 @@ fn as_flags(text: &str) -> String {
     typed_assignments(text)
 }
 
-/// `rate = "1000/s"`, as a plan says it, is `--rate 1000/s` where it is typed.
+/// Replaces assignments as in a plan, `rate = "1000/s"`, by flags, `--rate 1000/s`.
 fn typed_assignments(mut text: String) -> String {
     for (key, flag) in flags() {
         let name = key.rsplit('.').next().unwrap_or(key);
@@ -216,7 +216,7 @@ fn typed_assignments(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// A generated plan has one mistake, and not as many as it has steps.
+    /// A generated plan repeats one mistake in every step.
     #[test]
     fn similar_problems_are_collapsed() {
         let step = |n: usize| Problem::new(format!("load.steps.{n}.rate"), "`-1/s` is negative");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_become_flags() {
+    fn plan_keys_are_replaced_by_flags() {
         assert_eq!(
             as_flags("`load.clients`: can't be combined with load.rate: use one of the two"),
             "`--clients`: can't be combined with --rate: use one of the two"

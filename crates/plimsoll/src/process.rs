@@ -1,4 +1,4 @@
-//! What holds for the whole process, whatever it carries out.
+//! Settings of the whole process.
 
 use plimsoll_engine::Stop;
 use plimsoll_model::Plan;
@@ -12,7 +12,7 @@ use crate::progress::Style;
 use crate::protocols;
 use crate::stopping;
 
-/// What holds for the whole process.
+/// Settings and state that all commands of the process share.
 pub(crate) struct Process {
     /// How progress is shown.
     pub(crate) progress: Style,
@@ -20,34 +20,34 @@ pub(crate) struct Process {
     pub(crate) trace: bool,
     /// The stop request that signals make.
     pub(crate) stop: Stop,
-    /// What is to be reported when the command ends.
+    /// Directories whose documents are written when the command ends.
     pub(crate) made: Made,
     /// The origin of each flag's value.
     pub(crate) origins: Origins,
     pub(crate) environment: Environment,
 }
 
-/// What signals pull. `loads`: the command makes a load, which it stops.
+/// Installs signal handlers and returns the stop request they set. `loads` says that the command makes a load itself.
 ///
 /// # Errors
-/// When signals can't be listened to.
+/// When signal handlers can't be installed.
 pub(crate) fn stopped_by_signals(loads: bool) -> Result<Stop, Failure> {
     descriptors::raise_limit()?;
     let stop = Stop::new();
     let pulled = stop.clone();
     match loads {
         true => stopping::on_signal(move |_| pulled.request())?,
-        // What goes on elsewhere does not stop by itself.
+        // A load made elsewhere does not stop with this process, so don't announce that.
         false => stopping::on_signal_reported("", move |_| pulled.request())?,
     }
     Ok(stop)
 }
 
 impl Process {
-    /// A load of `plan`, ready to be put on its target.
+    /// Returns a load of `plan` that is ready to run.
     ///
     /// # Errors
-    /// As [`protocols::prepare`].
+    /// Those of [`protocols::prepare`].
     pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
         let trace = self.trace;
         protocols::prepare(protocols::Asked { plan, trace })

@@ -1,21 +1,19 @@
-//! What the cryptography may use of the processor.
+//! Restricts the CPU features that the cryptographic library uses.
 //!
-//! AVX-512 seals large records fast, and small ones slowly: after a pause its units take
-//! about 20 µs to wake up, while the record itself takes less than one. A relay with few
-//! calls a second pays that for every record. The library chooses when the process is
-//! loaded, by a variable of the environment, so the process starts itself anew with it.
+//! AVX-512 is fast for large records and slow for small ones: after a pause its units take about 20 µs to power up,
+//! while a small record takes less than 1 µs. A relay with few calls a second pays that for every record. AWS-LC
+//! reads its CPU mask from an environment variable when it is loaded, so the process re-executes itself with it.
 
-/// Read by AWS-LC.
+/// Variable with AWS-LC's CPU mask.
 #[cfg(target_arch = "x86_64")]
 const CPU_FLAGS_VARIABLE: &str = "OPENSSL_ia32cap";
 
-/// Behind the colon: bits of CPUID leaf 7 that are not to be seen. AVX-512 F, DQ, IFMA,
-/// CD, BW and VL.
+/// Mask of CPUID leaf 7 bits to hide, after the colon: AVX-512 F, DQ, IFMA, CD, BW and VL.
 #[cfg(target_arch = "x86_64")]
 const WITHOUT_AVX512: &str = ":~0xd0230000";
 
-/// Starts the process anew, once, where its processor has AVX-512 and nobody has said
-/// what of it to use. To be called before anything is opened.
+/// Re-executes the process once without AVX-512, if the CPU has it and the user has set no mask. Call this before
+/// anything is opened.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn leave_wide_vectors() {
     use std::env;
@@ -34,7 +32,7 @@ pub(crate) fn leave_wide_vectors() {
     if let Some(name) = arguments.next() {
         command.arg0(name);
     }
-    // It only comes back where it has failed, and then all goes on as it was.
+    // `exec` returns only on failure; then continue unchanged.
     let problem = command
         .args(arguments)
         .env(CPU_FLAGS_VARIABLE, WITHOUT_AVX512)

@@ -1,5 +1,5 @@
-//! What a person sees while a run goes on: the live view on a terminal, a line an interval
-//! elsewhere. On stderr, so that results can be piped.
+//! Shows progress during a run: the live view on a terminal, a line per interval elsewhere. It goes to stderr, so
+//! that results can be piped.
 
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,10 +45,10 @@ pub(crate) enum Style {
 }
 
 impl Wish {
-    /// What can be done about the wish. `logging`: log lines are on stderr too.
+    /// Returns the style for this mode. `logging` says that log lines go to stderr, too.
     ///
     /// # Errors
-    /// When the live view is asked for where it can't be.
+    /// When the live view is requested and not possible.
     pub(crate) fn style(self, logging: bool) -> Result<Style, Failure> {
         match self {
             Wish::None => Ok(Style::None),
@@ -66,7 +66,7 @@ impl Wish {
     }
 }
 
-/// Why the terminal can't be taken.
+/// Returns why the live view is not possible.
 fn no_live_view() -> Option<&'static str> {
     let terminal = io::stderr();
     if !terminal.is_terminal() {
@@ -75,14 +75,14 @@ fn no_live_view() -> Option<&'static str> {
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
         return Some("the terminal can't be drawn on (TERM)");
     }
-    // In the background, taking the terminal would stop the process.
+    // Changing the terminal from the background would stop the process (SIGTTOU).
     if tcgetpgrp(&terminal).ok() != Some(getpgrp()) {
         return Some("this process is in the background");
     }
     None
 }
 
-/// The progress of runs that follow one another: those of one command.
+/// Progress of a series of runs of one command.
 pub(crate) struct Series {
     style: Style,
     live: Mutex<Option<Arc<Live>>>,
@@ -96,8 +96,8 @@ impl Series {
         }
     }
 
-    /// The progress of one run of many: in the live view, with where the whole stands
-    /// (`context`), and nothing elsewhere.
+    /// Returns the progress of one run of the series. It is shown in the live view only, with the position in the
+    /// series (`context`).
     pub(crate) fn one(&self, plan: &Plan, context: Vec<String>) -> Progress {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = match (self.style, live.as_ref()) {
@@ -118,7 +118,7 @@ impl Series {
         Progress::showing(shown, Some(plan), None)
     }
 
-    /// A line for a run of many.
+    /// Prints a line about the series.
     pub(crate) fn notice(&self, text: impl std::fmt::Display) {
         if self.style != Style::None {
             console::notice(text);
@@ -126,7 +126,7 @@ impl Series {
     }
 }
 
-/// What one of several loads of a run has measured so far, without the warm-up.
+/// Running totals of one of several concurrent loads, without warm-up.
 #[derive(Default)]
 pub(crate) struct SoFar {
     response: Mutex<Times>,
@@ -140,7 +140,7 @@ impl SoFar {
         self.errors.fetch_add(record.errors(), Ordering::Relaxed);
     }
 
-    /// Median response time.
+    /// Returns the median response time, µs.
     pub(crate) fn p50_us(&self) -> Option<f64> {
         let response = self.response.lock().unwrap_or_else(PoisonError::into_inner);
         let histogram = response.histogram()?;
@@ -152,13 +152,13 @@ impl SoFar {
     }
 }
 
+/// How the progress of one run is shown.
 enum Shown {
     No,
-    /// With those of other loads, by who has put them on their targets.
+    /// Shown together with other loads, by the caller that runs them.
     Together(Arc<SoFar>),
     Lines,
-    /// Taken with the first that is seen of the run: one that can't begin leaves the
-    /// terminal as it is.
+    /// The live view, started at the first observation: a run that can't start leaves the terminal untouched.
     Soon,
     Live(Arc<Live>),
 }
@@ -166,16 +166,16 @@ enum Shown {
 /// The progress of one run.
 pub(crate) struct Progress {
     shown: Shown,
-    /// Not known where another process leads the run.
+    /// `None` if another process coordinates the run.
     plan: Option<Plan>,
-    /// A line every so many calls that count.
+    /// Prints a line every this many measured calls.
     every: Option<u64>,
     warmup: Vec<bool>,
     calls: u64,
     errors: u64,
-    /// When the calls that count began, from the run's start.
+    /// Start of the measured part, from the run's start.
     counting_since: Option<Duration>,
-    /// What the live view had used before this run.
+    /// CPU time of the live view before this run.
     used_before: Duration,
 }
 
@@ -189,12 +189,12 @@ impl Progress {
         Progress::showing(shown, Some(plan), every.filter(|_| style != Style::None))
     }
 
-    /// The progress of one of several loads that are under way together.
+    /// Returns the progress of one of several concurrent loads.
     pub(crate) fn together(plan: &Plan, so_far: &Arc<SoFar>) -> Progress {
         Progress::showing(Shown::Together(Arc::clone(so_far)), Some(plan), None)
     }
 
-    /// The progress of a run that others make: a line an interval.
+    /// Returns the progress of a run that other processes make: a line per interval.
     pub(crate) fn of_run(header: &RunHeader, style: Style) -> Progress {
         let shown = match style {
             Style::None => Shown::No,
@@ -255,7 +255,7 @@ impl Progress {
 
     pub(crate) fn interval(&mut self, interval: &IntervalRecord) {
         let before = self.calls;
-        // An interval without calls is of the stage of those before it.
+        // An interval without calls belongs to the stage before it.
         let mut warming = self.counting_since.is_none() && self.warmup.contains(&true);
         let (mut ended, mut errors) = (0, 0);
         for (stage, record) in &interval.stages {
@@ -277,7 +277,7 @@ impl Progress {
         }
         match &self.shown {
             Shown::Live(live) => live.interval(interval),
-            // With lines by calls, lines by time are too many.
+            // Lines per number of calls replace lines per interval.
             Shown::Lines if self.every.is_none() => {
                 console::notice(self.line(interval, warming, ended, errors));
             }
@@ -285,7 +285,7 @@ impl Progress {
         }
     }
 
-    /// The line of an interval in which so many calls ended, so many of them with errors.
+    /// Returns the line of an interval in which `ended` calls ended, `errors` of them with errors.
     fn line(&self, interval: &IntervalRecord, warming: bool, ended: u64, errors: u64) -> String {
         let mut response = Times::default();
         for (_, record) in &interval.stages {
@@ -298,7 +298,7 @@ impl Progress {
             pace(ended, interval.length),
         );
         if let Some(h) = response.histogram() {
-            // Of few calls the highest percentile that they support, and the longest.
+            // With few calls, show the percentiles that they support and the maximum.
             for (name, p) in [("p50", 0.5), ("p99", 0.99)] {
                 if let Some(ns) = quantile(h, p) {
                     text += &format!("  {name} {:.3} ms", ns as f64 / 1e6);
@@ -345,7 +345,7 @@ impl Progress {
         lines.collect()
     }
 
-    /// The run is over. The CPU that the live view took meanwhile, where there was one.
+    /// Ends the progress of the run; returns the CPU time that the live view used during it.
     pub(crate) fn finish(self) -> Option<Duration> {
         match self.shown {
             Shown::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
@@ -365,7 +365,7 @@ impl Reporter for Progress {
         None
     }
 
-    /// Not reported of one run among many.
+    /// Prints the reason, except for a run among several.
     fn ending(&mut self, reason: &str) {
         if !matches!(self.shown, Shown::No | Shown::Together(_)) {
             console::notice(reason);
@@ -373,13 +373,13 @@ impl Reporter for Progress {
     }
 }
 
-/// So many calls in that time, as a rate where the time was long enough for one.
+/// Formats a number of calls as a rate, or as a count if the time was too short for one.
 fn pace(n: u64, time: Duration) -> String {
     rate(n, time).unwrap_or_else(|| format!("{} in {:.3} s", count(n), time.as_secs_f64()))
 }
 
-/// `None`: in less than a whole interval, such as a run's last one. Scaled up to a second, a few calls would look like
-/// thousands.
+/// Returns a rate; `None` for less than a whole interval, such as a run's last one, because a few calls scaled up to
+/// a second would look like thousands.
 fn rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
     (time >= WHOLE_INTERVAL).then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
@@ -390,7 +390,7 @@ mod tests {
     use super::*;
     use plimsoll_model::Outcome;
 
-    /// Lines of intervals that ended at these times, ms, with so many calls in each.
+    /// Returns the lines of intervals with these end times, ms, and numbers of calls.
     fn lines(intervals: &[(u64, u64)]) -> Vec<String> {
         let progress = Progress::showing(Shown::No, None, None);
         let mut began = Duration::ZERO;
@@ -431,7 +431,7 @@ mod tests {
         assert!(progress.milestones(4_000, &interval).is_empty());
     }
 
-    /// The third interval began late, since the second was long; the last one is what was left when the load ended.
+    /// The second interval was long, so the third is short; the last one is what was left when the load ended.
     #[test]
     fn rate_is_shown_only_for_full_intervals() {
         assert_eq!(

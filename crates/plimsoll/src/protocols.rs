@@ -1,4 +1,4 @@
-//! The one choice of protocol: what the engine needs for a plan's call section.
+//! Prepares loads: selects the protocol of a plan's call section.
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::address::Lack;
@@ -12,10 +12,10 @@ use crate::advice;
 use crate::credentials;
 use crate::failure::{Exit, Failure};
 
-/// Everything that can be wrong before the load, checked.
+/// Prepares the load of a plan and checks all that can be checked before it starts.
 ///
 /// # Errors
-/// Where the protocol can't make the calls that the plan asks for.
+/// When the protocol can't make the calls of the plan.
 pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
     let plan = asked.plan;
     credentials::keep_fresh(plan);
@@ -24,12 +24,12 @@ pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
     load.map_err(|unmade| failed(unmade, &|outcome| registry::advice(plan, outcome)))
 }
 
-/// A server that could not be asked, with what to do about it.
+/// Returns the failure to query a server, with help.
 pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
     failed(unmade, &registry::advice_of_asked)
 }
 
-/// A load that could not be made.
+/// Returns the failure to prepare a load, with advice of its protocol.
 fn failed(unmade: Unmade, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
     match unmade {
         Unmade::Engine(error) => not_begun(error, advice),
@@ -37,16 +37,16 @@ fn failed(unmade: Unmade, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> F
     }
 }
 
-/// What a load needs of the machine that makes it.
+/// What a load requires of the machine that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Connections at once, as far as that is known beforehand.
+    /// Maximum number of concurrent connections, as far as it is known beforehand.
     pub(crate) connections: u64,
-    /// It can't be divided into more parts, each with connections and clients of its own.
+    /// Maximum number of parts that it can be divided into, each with connections and clients of its own.
     pub(crate) parts: u32,
 }
 
-/// Connections that are made before the load: calls that have one each have none beforehand.
+/// Returns the number of connections opened before the load: none if each call opens its own.
 pub(crate) fn connections_beforehand(plan: &Plan) -> u64 {
     match plan.load.reuse {
         Reuse::Always => u64::from(plan.load.connections),
@@ -75,7 +75,7 @@ impl Needs {
         }
     }
 
-    /// What `shard` of the load needs.
+    /// Returns the requirements of `shard`'s part.
     pub(crate) fn of_shard(self, shard: Shard) -> Needs {
         Needs {
             connections: shard.part(self.connections),
@@ -84,7 +84,7 @@ impl Needs {
     }
 }
 
-/// A load of `plan` that did not begin, with what to do about it.
+/// Returns the failure of a load of `plan` that did not start, with help.
 pub(crate) fn could_not_begin(error: EngineError, plan: &Plan) -> Failure {
     not_begun(error, &|outcome| registry::advice(plan, outcome))
 }

@@ -1,8 +1,8 @@
-//! Proxies of others that a ladder puts between the load and a server: what each can carry, how it is configured and
-//! how it is found. A proxy is a file here and a line of [`PROXIES`]; nothing else knows it by name.
+//! Third-party proxies that a ladder can put between the load and a server: how each is found and configured, and
+//! what it can carry. A proxy is a file here and a line of [`PROXIES`]; no other code knows it by name.
 //!
-//! All are given the same task: one worker, connections to the server kept and reused, nothing buffered, limits that a
-//! load does not reach. [`process`] starts and stops them, whichever it is.
+//! All are configured alike: one worker, persistent upstream connections, no buffering, limits above any load.
+//! [`process`] starts and stops them.
 
 mod apache;
 mod caddy;
@@ -18,7 +18,7 @@ use std::process::Command;
 
 use plimsoll_model::spec::{Wire, register_proxies};
 
-/// All proxies, in the order in which messages list them.
+/// All proxies, in the order of messages.
 pub(crate) static PROXIES: [&Proxy; 6] = [
     &haproxy::PROXY,
     &nginx::PROXY,
@@ -28,54 +28,54 @@ pub(crate) static PROXIES: [&Proxy; 6] = [
     &sidecar::PROXY,
 ];
 
-/// Idle connections to the server that a proxy keeps, so that a load never waits for new ones.
+/// Idle upstream connections that a proxy keeps, so that a load never waits for new ones.
 const MAX_IDLE_CONNECTIONS: u32 = 1024;
-/// Streams of HTTP/2 that a connection of the load may have at once.
+/// Maximum number of concurrent HTTP/2 streams of a connection.
 const MAX_STREAMS: u32 = 1024;
-/// Calls after which a proxy may close a connection: more than a load makes.
+/// Calls after which a proxy may close a connection: more than any load makes.
 const MAX_CALLS_PER_CONNECTION: u32 = 1_000_000_000;
 
-/// A proxy, as ladders know it.
+/// A type of proxy.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// Its name in `via`, and the name of its program.
+    /// Its name in `via`, also the name of its program.
     pub(crate) name: &'static str,
-    /// What people call it.
+    /// Its display name.
     pub(crate) title: &'static str,
-    /// How to get it.
+    /// How to install it.
     pub(crate) install: &'static str,
-    /// What it understands. [`Wire::Bytes`]: it passes on anything.
+    /// Protocols it can carry; [`Wire::Bytes`] means any TCP.
     pub(crate) carries: &'static [Wire],
-    /// Where it differs from the others in what it does with the rungs that it carries; empty: nowhere.
+    /// How it treats traffic differently from the other proxies; empty if it does not.
     pub(crate) remark: &'static str,
-    /// Finds the program; `None`: it is not on this machine.
+    /// Finds the program; `None` if it is not installed.
     find: fn() -> Option<PathBuf>,
-    /// Asks the program for its version.
+    /// Runs the program to get its version.
     version: fn(&Path) -> Option<Version>,
-    /// Returns why this installation can't carry what the proxy carries elsewhere.
+    /// Returns why this installation can't serve a route that the proxy supports in general.
     lacks: fn(&Installed, &Route) -> Option<String>,
-    /// The name of the configuration's file.
+    /// Name of its configuration file.
     file: &'static str,
-    /// Writes the configuration.
+    /// Returns the configuration.
     configure: fn(&Installed, &Route) -> String,
-    /// Adds the arguments with which the program runs in the foreground with that file.
+    /// Adds the arguments that run the program in the foreground with that file.
     arguments: fn(&mut Command, &Path),
-    /// The certificate and the key have to be in one file.
+    /// Whether certificate and key have to be in one file.
     joins_keys: bool,
 }
 
-/// What a program says of itself.
+/// The version that a program prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// Its number.
+    /// Version number.
     pub(crate) number: String,
-    /// The library whose TLS it speaks; `None`: it does not say.
+    /// TLS library; `None` if the program does not print it.
     pub(crate) tls: Option<String>,
-    /// All that it printed, in which some look for what they were built with.
+    /// The full output, which may list build options.
     pub(crate) printed: String,
 }
 
-/// A proxy that is on this machine.
+/// A proxy installed on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) proxy: &'static Proxy,
@@ -84,19 +84,19 @@ pub(crate) struct Installed {
     pub(crate) version: Version,
 }
 
-/// What a proxy has to do for a rung.
+/// What a proxy does for a rung.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
     pub(crate) wire: Wire,
-    /// The address at which it takes the load's connections.
+    /// The address that the load connects to.
     pub(crate) listen: SocketAddr,
     /// The server's address.
     pub(crate) upstream: SocketAddr,
-    /// `None`: the load comes in plaintext.
+    /// `None` for plaintext from the load.
     pub(crate) listen_tls: Option<ListenTls>,
-    /// `None`: the server takes plaintext.
+    /// `None` for plaintext to the server.
     pub(crate) upstream_tls: Option<UpstreamTls>,
-    /// The folder of its files, absolute.
+    /// Absolute path of the folder for its files.
     pub(crate) dir: PathBuf,
 }
 
@@ -105,34 +105,34 @@ pub(crate) struct Route {
 pub(crate) struct Identity {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// Both in one file.
+    /// Path of a file with both.
     pub(crate) both: PathBuf,
 }
 
-/// The TLS that the load sees.
+/// TLS towards the load.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenTls {
     pub(crate) identity: Identity,
-    /// Who signs clients' certificates, which are then demanded.
+    /// CA of client certificates, which are then required.
     pub(crate) client_ca: Option<PathBuf>,
 }
 
-/// The TLS that the server sees.
+/// TLS towards the server.
 #[derive(Clone, Debug)]
 pub(crate) struct UpstreamTls {
-    /// Who signs servers' certificates; `None`: they are not checked.
+    /// CA of server certificates; `None` disables verification.
     pub(crate) ca: Option<PathBuf>,
-    /// What is shown to the server.
+    /// Client certificate for the server.
     pub(crate) identity: Option<Identity>,
-    /// The name in the server's certificate.
+    /// Expected name in the server's certificate.
     pub(crate) server_name: String,
 }
 
 impl Proxy {
-    /// Looks for it on this machine.
+    /// Finds the proxy on this machine.
     ///
     /// # Errors
-    /// Where it is not there, or does not say its version; a sentence that says how to get it.
+    /// When it is not installed or does not print its version; a sentence that says how to install it.
     pub(crate) fn installed(&'static self) -> Result<Installed, String> {
         let Proxy { title, install, .. } = self;
         let program = (self.find)()
@@ -150,7 +150,7 @@ impl Proxy {
         })
     }
 
-    /// The protocols that it carries, in words.
+    /// Returns the protocols it can carry, in words.
     pub(crate) fn carries_in_words(&self) -> String {
         let names: Vec<&str> = self.carries.iter().map(|wire| wire.name()).collect();
         names.join(", ")
@@ -158,7 +158,7 @@ impl Proxy {
 }
 
 impl Installed {
-    /// Returns why it can't carry a rung; `None`: it can.
+    /// Returns why it can't serve a route; `None` if it can.
     pub(crate) fn obstacle(&self, route: &Route) -> Option<String> {
         let proxy = self.proxy;
         if !proxy.carries.contains(&route.wire) {
@@ -185,14 +185,14 @@ impl Installed {
         self.proxy.joins_keys
     }
 
-    /// The command that runs it in the foreground.
+    /// Returns the command that runs it in the foreground.
     pub(crate) fn command(&self, route: &Route) -> Command {
         let mut command = Command::new(&self.program);
         (self.proxy.arguments)(&mut command, &self.configuration_file(route));
         command
     }
 
-    /// `NGINX 1.22.1 (OpenSSL 3.0.22)`.
+    /// Returns name and versions, such as `NGINX 1.22.1 (OpenSSL 3.0.22)`.
     pub(crate) fn describe(&self) -> String {
         let (title, number) = (self.proxy.title, &self.version.number);
         match &self.version.tls {
@@ -202,17 +202,17 @@ impl Installed {
     }
 }
 
-/// The proxy of a name.
+/// Returns the proxy with this name.
 pub(crate) fn named(name: &str) -> Option<&'static Proxy> {
     PROXIES.iter().copied().find(|proxy| proxy.name == name)
 }
 
-/// Makes plans know the names of all proxies.
+/// Registers the names of all proxies for plans.
 pub(crate) fn register() {
     register_proxies(PROXIES.iter().map(|proxy| proxy.name));
 }
 
-/// The program of a name on PATH, or where Debian has those of system administrators.
+/// Finds a program on PATH or in the sbin folders, where Debian installs daemons.
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).map(Some);
@@ -224,14 +224,14 @@ fn on_path(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// What a program prints on both streams when it is asked for its version.
+/// Runs a program with arguments and returns its output of both streams.
 fn printed(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let both = [output.stdout, output.stderr].concat();
     Some(String::from_utf8_lossy(&both).into_owned())
 }
 
-/// The words after `before` on the line that has it, up to `words` of them.
+/// Returns up to `words` words after `before` on the first line with it.
 fn words_after(text: &str, before: &str, words: usize) -> Option<String> {
     let rest = text
         .lines()
@@ -240,7 +240,7 @@ fn words_after(text: &str, before: &str, words: usize) -> Option<String> {
     (!found.is_empty()).then(|| found.join(" "))
 }
 
-/// A path as a word in double quotes.
+/// Quotes a path with double quotes.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))

@@ -1,13 +1,13 @@
-//! How much longer something takes, for progress: from what was done so far. The live view and ladders show it.
+//! Estimates remaining times for progress lines of the live view, ladders and lanes.
 
 use std::time::Duration;
 
 use plimsoll_engine::Clock;
 
-/// A longer time is not estimated from what was seen: nobody waits for it, and it is mostly noise.
+/// Longest estimate that is shown, seconds; longer ones are mostly noise.
 const MAX_ESTIMATE_S: f64 = 86_400.0;
 
-/// Seconds as a person reads them on a clock: `7 s`, `3:05`, `2:03:05`.
+/// Formats seconds: `7 s`, `3:05`, `2:03:05`.
 pub(crate) fn clock(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
     match s {
@@ -17,7 +17,7 @@ pub(crate) fn clock(seconds: f64) -> String {
     }
 }
 
-/// An estimate of so many seconds, in words.
+/// Formats an estimate of remaining seconds in words.
 pub(crate) fn left(seconds: f64) -> String {
     if seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
         format!("about {} left", clock(seconds))
@@ -26,14 +26,14 @@ pub(crate) fn left(seconds: f64) -> String {
     }
 }
 
-/// What is left of a number of rounds that take about equally long.
+/// Estimates the remaining time of rounds that take about equally long.
 pub(crate) struct Remaining {
     clock: Clock,
     all: u32,
 }
 
 impl Remaining {
-    /// The first round begins now.
+    /// Starts the clock for `all` rounds.
     pub(crate) fn of(all: u32) -> Remaining {
         Remaining {
             clock: Clock::new(),
@@ -41,14 +41,14 @@ impl Remaining {
         }
     }
 
-    /// Says what is left after `done` rounds, behind a comma; nothing where that is unknown, or none is left.
+    /// Returns the estimate after `done` rounds with a leading comma; empty if it is unknown or none is left.
     pub(crate) fn after(&self, done: u32) -> String {
         let elapsed = Duration::from_nanos(self.clock.now().0);
         seconds_left(elapsed, done, self.all).map_or_else(String::new, |s| format!(", {}", left(s)))
     }
 }
 
-/// Seconds that the rest of `all` rounds takes, if `done` took `elapsed`.
+/// Returns the seconds that the remaining rounds take, if `done` of `all` took `elapsed`.
 fn seconds_left(elapsed: Duration, done: u32, all: u32) -> Option<f64> {
     let rest = all.checked_sub(done).filter(|rest| *rest > 0)?;
     (done > 0).then(|| elapsed.as_secs_f64() / f64::from(done) * f64::from(rest))
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_is_read_as_one() {
+    fn seconds_are_formatted_as_clock() {
         assert_eq!(
             [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
             ["0 s", "59 s", "1:00", "59:59", "2:03:05"]

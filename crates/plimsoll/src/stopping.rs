@@ -1,6 +1,6 @@
-//! SIGINT and SIGTERM: the first asks for a graceful stop, the second for one at once,
-//! the third leaves the process. SIGHUP: files are to be read again. SIGXFSZ: nothing, the write fails. And the end of
-//! the standard input, for a process that another one has started.
+//! Handles signals. The first SIGINT or SIGTERM requests a graceful stop, the second an immediate one, the third
+//! exits. SIGHUP reloads files. SIGXFSZ is caught, so that the write fails instead. For a process that another one
+//! started, the end of its standard input is a stop request as well.
 
 use std::ffi::OsStr;
 use std::io;
@@ -20,32 +20,32 @@ use crate::failure::{Exit, Failure};
 use crate::live;
 use crate::threads;
 
-/// What a signal asks for.
+/// How a process is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
     Gracefully,
     AtOnce,
 }
 
-/// Set for a process whose standard input is a pipe from the one that started it.
+/// Variable of a process whose standard input is a pipe from its parent.
 pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
 
-/// Makes a child stop when this process ends, even by SIGKILL: its standard input, which has to stay
-/// open until then, ends with us.
+/// Makes a child stop when this process ends, even by SIGKILL, because that closes the child's standard input. The
+/// input has to stay open until then.
 pub(crate) fn end_with_us(child: &mut Command) -> &mut Command {
     child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
 }
 
-/// Lets a write beyond the limit of file sizes (`ulimit -f`) fail with an error, where the signal would end the process
-/// without a word. Programs that this one starts have the signal's default again.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of killing the process by
+/// SIGXFSZ. Child programs have the default action again.
 pub(crate) fn survive_file_size_limit() {
-    // Where the system refuses the handler, the signal does what it does by default.
+    // Without a handler, the signal keeps its default action.
     if let Err(e) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {
         tracing::debug!("can't handle SIGXFSZ: {e}");
     }
 }
 
-/// Calls `renew` for every SIGHUP, from a thread of its own.
+/// Calls `renew` for every SIGHUP, on a separate thread.
 ///
 /// # Errors
 /// When the system refuses the handler.
@@ -60,8 +60,8 @@ fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
     wished(wish);
 }
 
-/// Calls `wished` for the first two signals, from a thread of its own. Where the process ends with
-/// its input, the input's end is a first wish, too, if it was not made before.
+/// Calls `wished` for the first two signals, on a separate thread. If the process stops with its input, the end of
+/// the input counts as a first signal.
 ///
 /// # Errors
 /// When the system refuses the handlers.
@@ -69,17 +69,16 @@ pub(crate) fn on_signal(wished: impl FnMut(Wish) + Send + 'static) -> Result<(),
     on_signal_reported(CALLS_MAY_END, wished)
 }
 
-/// What the first signal is answered with.
+/// Message printed at the first signal.
 pub(crate) const CALLS_MAY_END: &str = "stopping: calls in flight may end (once more: at once)";
 
-/// Completes when a server is to stop.
+/// Future that completes when a server is to stop.
 pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs `serve` on `workers` threads until a signal, which is answered with `report`; a second one ends the
-/// process.
+/// Runs `serve` on `workers` threads until a signal, at which `report` is printed; a second signal ends the process.
 ///
 /// # Errors
-/// Those of `serve`, and when the system refuses handlers or threads.
+/// Those of `serve`, and when handlers or threads can't be created.
 pub(crate) fn until_stopped<T>(
     workers: Option<usize>,
     report: &'static str,
@@ -99,15 +98,15 @@ pub(crate) fn until_stopped<T>(
     defects::end_with_runtime();
     let runtime = runtime(workers).map_err(Failure::error)?;
     let served = runtime.block_on(serve(stopped));
-    // Work on other threads, such as a page in the making, can't be interrupted.
+    // Blocking work on other threads, such as rendering a page, can't be cancelled, so wait for a limited time.
     runtime.shutdown_timeout(SHUTDOWN_GRACE);
     served
 }
 
-/// The same; the first signal is answered with `report`, where that says something.
+/// Like [`on_signal`], printing `report`, if it is not empty, at the first signal.
 ///
 /// # Errors
-/// As [`on_signal`].
+/// Those of [`on_signal`].
 pub(crate) fn on_signal_reported(
     report: &'static str,
     mut wished: impl FnMut(Wish) + Send + 'static,
@@ -123,7 +122,7 @@ pub(crate) fn on_signal_reported(
     if std::env::var_os(END_WITH_INPUT).as_deref() == Some(OsStr::new("true")) {
         let wished = Arc::clone(&wished);
         threads::start("input", move || {
-            // An input that can't be read has ended.
+            // A read error counts as the end of the input.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
             make(&wished, Wish::Gracefully);
         })?;

@@ -1,8 +1,8 @@
-//! `--telemetry`: what a run does, reported to programs while it goes on.
+//! Exports metrics during a run (`--telemetry`).
 //!
-//! A thread of its own, of a lower priority than the workers, answers scrapes (OpenMetrics text) or posts metrics
-//! (OTLP over HTTP) after every interval. Nobody waits for it: what a receiver is too slow for is in
-//! the next post, since all figures are sums since the beginning.
+//! A thread with lower priority than the workers answers scrapes (OpenMetrics text) or posts metrics (OTLP over HTTP)
+//! after every interval. The load never waits for it: figures are cumulative, so an interval that a slow receiver
+//! misses is in the next post.
 
 mod collector;
 
@@ -29,37 +29,37 @@ use crate::reporter::Reporter;
 use crate::threads;
 use collector::Collector;
 
-/// The thread's niceness, on the scale of nice(2).
+/// Niceness of the export thread, see nice(2).
 const EXPORT_NICENESS: i32 = 10;
-/// How long the end of a command waits for the post in flight and the last one together.
+/// How long the end of a command waits for the post in flight and the final one together.
 const END_LIMIT: Duration = Duration::from_secs(3);
-/// Runs whose figures are reported: of a long search or ladder, the latest.
+/// Maximum number of exported runs: the latest of a long search or ladder.
 const MAX_RUNS: usize = 64;
 
-/// The runs by name, each with its number within the command.
+/// Metrics of runs by name, with the run's number within the command.
 type Runs = Arc<Mutex<BTreeMap<String, (u64, Ongoing)>>>;
 
-/// What the runs of one command report while they go on.
+/// The telemetry of one command.
 #[derive(Debug)]
 struct Telemetry {
     runs: Runs,
-    /// Counts intervals; its end is the thread's.
+    /// Counts intervals; closing it ends the thread.
     news: Option<watch::Sender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// That of this process, where it was asked for.
+/// The telemetry of this process, if requested.
 static TELEMETRY: Mutex<Option<Telemetry>> = Mutex::new(None);
 
 fn current() -> MutexGuard<'static, Option<Telemetry>> {
     TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reports the runs of this process from here on. `wanted`: where to listen for scrapes, or the URL of a collector, which
-/// gets `headers`.
+/// Exports the runs of this process from here on. `wanted` is an address to listen on for scrapes, or the URL of a
+/// collector, which gets `headers`.
 ///
 /// # Errors
-/// When it is neither, or can't be listened on.
+/// When it is neither, or the address is taken.
 pub(crate) fn start(
     wanted: &str,
     headers: &[String],
@@ -70,11 +70,11 @@ pub(crate) fn start(
     Ok(())
 }
 
-/// What is reported of one run, where telemetry was asked for.
+/// Exports the metrics of one run, if telemetry was requested.
 pub(crate) struct OneRun<'a>(&'a Plan);
 
 impl OneRun<'_> {
-    /// A run of `plan` begins.
+    /// Registers a run of `plan`.
     pub(crate) fn begin(plan: &Plan) -> OneRun<'_> {
         current().iter().for_each(|t| t.begin(plan));
         OneRun(plan)
@@ -88,12 +88,13 @@ impl Reporter for OneRun<'_> {
     }
 }
 
-/// Tells what is left to be told.
+/// Exports the final figures and ends the thread.
 pub(crate) fn end() {
     let last = current().take();
     drop(last);
 }
 
+/// How metrics are exported.
 enum Wanted {
     Scrapes(Bound),
     Posts(Collector),
@@ -101,7 +102,7 @@ enum Wanted {
 
 impl Telemetry {
     /// # Errors
-    /// When the system starts no more threads.
+    /// When the thread can't be started.
     fn start(wanted: Wanted) -> Result<Telemetry, Failure> {
         let runs = Runs::default();
         let (news, seen) = watch::channel(0);
@@ -114,7 +115,7 @@ impl Telemetry {
         })
     }
 
-    /// A run of `plan` begins.
+    /// Registers a run of `plan`.
     fn begin(&self, plan: &Plan) {
         let now = unix_ns();
         let mut runs = lock(&self.runs);
@@ -144,7 +145,7 @@ impl Drop for Telemetry {
     fn drop(&mut self) {
         self.news = None;
         if let Some(thread) = self.thread.take() {
-            // Where it panicked, the panic was reported when it happened.
+            // A panic of the thread was already reported.
             let _ = thread.join();
         }
     }
@@ -182,7 +183,7 @@ impl Wanted {
     }
 }
 
-/// The thread.
+/// Body of the export thread.
 fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, EXPORT_NICENESS);
@@ -223,7 +224,7 @@ fn page(runs: &Runs, path: &str) -> Response<String> {
     response
 }
 
-/// Posts what is new until the command ends, and then once more, as far as [`END_LIMIT`] allows.
+/// Posts metrics after every interval until the command ends, and then once more, within the final timeout.
 async fn post(
     collector: &Collector,
     runs: &Runs,
@@ -258,7 +259,7 @@ async fn post_all(
             let all = runs.values().map(|(_, run)| run);
             MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };
-        // One complaint says it.
+        // Report the first failure only.
         if let Err(why) = collector.post(&client, &metrics).await
             && !std::mem::replace(&mut complained, true)
         {

@@ -1,11 +1,11 @@
-//! Threads with names, which `top -H` and a debugger show.
+//! Starts threads with names, which `top -H` and debuggers show.
 
 use std::thread::{Builder, JoinHandle};
 
 use crate::failure::Failure;
 
 /// # Errors
-/// When the system starts no more threads.
+/// When the thread can't be started.
 pub(crate) fn start(
     name: &str,
     work: impl FnOnce() + Send + 'static,

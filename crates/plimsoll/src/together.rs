@@ -1,5 +1,5 @@
-//! Several loads of one process on one clock, each a thread with a run directory of its own: rungs that
-//! take turns, and lanes. They begin together: each waits, with its connections up, for the others.
+//! Runs several loads of one process on one clock, each on a thread with a run directory of its own: interleaved
+//! rungs, and lanes. They start together: each waits, with its connections open, for the others.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::remaining;
 /// How often progress is reported.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// One of the loads.
+/// One of the concurrent loads.
 pub(crate) struct Part<'a> {
     /// The load's name in progress reports.
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
-    /// What the plan was resolved from.
+    /// The specification that the plan was resolved from.
     pub(crate) spec: &'a Spec,
     /// The directory of its run.
     pub(crate) dir: PathBuf,
@@ -57,7 +57,7 @@ impl Part<'_> {
     }
 }
 
-/// Notifies the others when the thread of one load fails, by an error or by a panic.
+/// Aborts the other loads when the thread of one fails, by an error or a panic.
 struct GivesUp<'a> {
     barrier: &'a Barrier,
     begun: bool,
@@ -71,7 +71,7 @@ impl Drop for GivesUp<'_> {
     }
 }
 
-/// What has been measured so far, to stand behind what is measured; of many loads only the errors.
+/// Returns the figures so far as a suffix for progress lines; for many loads only the errors.
 fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
     const MAX_SHOWN_PARTS: usize = 6;
     let mut text = String::new();
@@ -96,10 +96,10 @@ fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
     text
 }
 
-/// A run of each, all begun at one moment. `what`: they all, for progress.
+/// Runs all loads from a common start time. `what` names them in progress lines.
 ///
 /// # Errors
-/// Where one of them could not begin, or its run can't be kept.
+/// When a load could not start, or its run can't be saved.
 pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<Vec<Run>, Failure> {
     let barrier = &Barrier::new(parts.len());
     let series = Series::new(process.progress);
@@ -134,7 +134,7 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
     let mut failures = Vec::new();
     let run = |outcome: Result<Run, Failure>| outcome.map_err(|why| failures.push(why)).ok();
     let runs = outcomes.into_iter().filter_map(run).collect();
-    // Where one could not begin, the others were only interrupted.
+    // If one could not start, the others were only interrupted, so report its failure.
     failures.sort_by_key(|failure| failure.exit() == Exit::Interrupted);
     match failures.into_iter().next() {
         None => Ok(runs),

@@ -1,4 +1,4 @@
-//! Variables with unknown names: a misspelt one is an error, and not a flag that is silently not given.
+//! Rejects unknown variables: a misspelt name is an error instead of a flag that is silently ignored.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use crate::stopping::END_WITH_INPUT;
 
 const VARIABLE_PREFIX: &str = "PLIMSOLL_";
 
-/// Variables that are no flag's.
+/// Variables that belong to no flag.
 const NON_FLAG_VARIABLES: [&str; 2] = ["PLIMSOLL_FAULT", END_WITH_INPUT];
 
-/// Metadata of plans, whose values are secrets.
+/// Prefix of variables with secret metadata values of plans.
 const METADATA_PREFIX: &str = "PLIMSOLL_METADATA_";
 
 /// # Errors
-/// A variable `PLIMSOLL_…` that stands for no flag of any command.
+/// When a variable `PLIMSOLL_…` belongs to no flag of any command.
 pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
     let may_be_a_flags = |name: &&str| {
         name.starts_with(VARIABLE_PREFIX)
@@ -59,8 +59,8 @@ fn collect(command: &Command, known: &mut BTreeSet<String>) {
     }
 }
 
-/// A cluster of Kubernetes puts such variables into each container for every service that is there: of one
-/// named `plimsoll` or `plimsoll-…` they begin like ours.
+/// Returns whether Kubernetes may have set this variable: it sets some for every service in every container, and
+/// those of a service named `plimsoll` or `plimsoll-…` start like Plimsoll's own.
 fn is_a_clusters(name: &str) -> bool {
     name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_")
 }

@@ -1,7 +1,7 @@
-//! What `--version` prints. `build.rs` finds it out.
+//! The text of `--version`, from variables that `build.rs` sets.
 
-/// The version, where the binary comes from, and what it is made of. Libraries are those of the
-/// lock file, which `cargo install` heeds with `--locked` only.
+/// Version, build and libraries. The libraries are those of the lock file, which `cargo install` uses only with
+/// `--locked`.
 pub(crate) const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
@@ -14,7 +14,7 @@ pub(crate) const LONG_VERSION: &str = concat!(
     env!("VERSION_LIBRARIES"),
 );
 
-/// The TLS library of both ends, and whose cryptography it uses, with their versions.
+/// Returns the TLS library of client and servers and its cryptographic backend, with versions.
 pub(crate) fn tls() -> String {
     let libraries = env!("VERSION_LIBRARIES").split(", ");
     let mut named = libraries.filter(|l| l.starts_with("rustls ") || l.starts_with("aws-lc-rs "));

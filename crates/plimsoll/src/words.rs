@@ -1,9 +1,7 @@
-//! The words of a command line before they are read: names that people bring along from other tools, and
-//! whole lines of theirs, become ours.
+//! Translates command lines of other tools into Plimsoll's before they are parsed: their flag names, and whole lines.
 //!
-//! A name that means just what one of ours means is an alias of that flag, where it is defined. Here are
-//! those that come with bare numbers, or with the form of another tool. What a whole line becomes is
-//! printed, so that it can be typed the next time.
+//! A flag with exactly the same meaning is a clap alias, defined with the flag. Here are those whose values are bare
+//! numbers or have another tool's form. A translated line is printed, so that it can be used the next time.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,17 +14,17 @@ use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 use crate::console;
 use crate::failure::Failure;
 
-/// The words as our own flags.
+/// Translates the words into Plimsoll's own flags.
 ///
 /// # Errors
-/// Where a word of another tool's line has no counterpart, and where a value is negative.
+/// When a word of another tool's line has no counterpart, or a value is negative.
 pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let (Some(program), Some(command)) = (words.first(), words.get(1).and_then(|w| w.to_str()))
     else {
         return Ok(words);
     };
     let program = program.clone();
-    // As it is called there, too: `openssl s_time`, `python3 summarize.py`.
+    // The tool may come after a launcher: `openssl s_time`, `python3 summarize.py`.
     let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
     let line = match (registry::foreign(theirs), script(theirs)?) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
@@ -58,10 +56,10 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     Ok(numbered(words, tool))
 }
 
-/// Programs whose next word is the tool.
+/// Programs that start a tool named by their first argument.
 const LAUNCHERS: [&str; 4] = ["openssl", "python3", "python", "bash"];
 
-/// Scripts of load tests, with our command that takes their flags and files.
+/// Known load test scripts, with the command that accepts their flags and files.
 const KNOWN_SCRIPTS: [(&str, &[&str]); 4] = [
     ("grcp_clients.py", &[]),
     ("run_loadtest.sh", &["stack", "run", "sessions"]),
@@ -69,10 +67,10 @@ const KNOWN_SCRIPTS: [(&str, &[&str]); 4] = [
     ("summarize.py", &["import"]),
 ];
 
-/// Returns a script's line as ours; `None`: the line is no script's. `words`: from the script's path on.
+/// Translates a script's line; `None` if the line runs no known script. `words` starts with the script's path.
 ///
 /// # Errors
-/// Returns an error where the line lacks what ours needs.
+/// When the line lacks a required argument.
 fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let Some((script, flags)) = words.split_first() else {
         return Ok(None);
@@ -88,15 +86,14 @@ fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
         ));
     }
     if command.is_empty() {
-        // Its flags alone do not say which service.
+        // The script's flags do not name the service.
         return without_command(flags);
     }
     let command = command.iter().map(OsString::from);
     Ok(Some(command.chain(flags.iter().cloned()).collect()))
 }
 
-/// Flags of another tool without a command of ours, or behind that tool's name: the same with the command that
-/// understands them.
+/// Adds the command to another tool's flags that are given without one, or after that tool's name.
 fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let texts: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
     let has = |start: &str| {
@@ -137,7 +134,7 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
     Ok(Some(command.chain(flags.iter().cloned()).collect()))
 }
 
-/// `compare --live` is the ladder of two services: the same words, and the same flags.
+/// Translates `compare --live` into `ladder`, which takes the same arguments.
 fn live(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_live = |word: &OsString| word == "--live";
     if words.get(1).is_some_and(|word| word == "compare") && words.iter().any(is_live) {
@@ -147,7 +144,7 @@ fn live(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// A negative value looks like a flag to the parser.
+/// Rejects negative values, which clap would take for flags.
 fn check_signs(words: &[OsString]) -> Result<(), Failure> {
     for pair in words.windows(2) {
         let (Some(flag), Some(value)) = (pair[0].to_str(), pair[1].to_str()) else {
@@ -175,14 +172,15 @@ fn starts_as_number(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// Flags whose bare numbers have a unit by their name, with ours and that unit.
+/// Flags of bare numbers whose name implies a unit, with Plimsoll's flag and that unit.
 const FLAGS_WITH_UNIT: [(&str, &str, &str); 2] =
     [("--rps", "--rate", "/s"), ("--qps", "--rate", "/s")];
 
-/// A fleet's own two flags, and the progress that goes with them.
+/// Flag of a fleet, which implies progress lines per number of calls.
 const FLEET_FLAG: &str = "--no-of-clients";
 
-/// `tool`: the one whose flags the command understands, and the scheme that its URLs have here.
+/// Translates flags with bare numbers. `tool` is the other tool whose flags the command understands, with Plimsoll's
+/// scheme for its URLs.
 fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
@@ -244,8 +242,8 @@ fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> 
     ours
 }
 
-/// Understands another tool's number of threads as what it says of the load: at least so many connections. Here an
-/// event loop carries thousands, and more of them than cores take time and memory from the measurement.
+/// Translates another tool's number of threads into a minimum number of connections. Plimsoll's event loops carry
+/// thousands of connections each, and more loops than cores would distort the measurement.
 fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
     let sets_connections = |word: &OsString| {
         let text = word.to_string_lossy();
@@ -366,7 +364,7 @@ mod tests {
             ),
             ("grpc URL --rps 500 -z 3s", "grpc URL --rate 500/s -z 3s"),
             ("grpc URL --qps 500/m", "grpc URL --rate 500/m"),
-            // What is a flag elsewhere is a value here.
+            // These words are values, not flags.
             ("grpc URL -- --rps 500", "grpc URL -- --rps 500"),
             ("grpc URL -D 10", "grpc URL -D 10"),
             ("payload help", "payload --help"),

@@ -1,4 +1,4 @@
-//! The flags of commands that climb.
+//! Flags of the commands that measure rungs: `ladder` and `sweep`.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +52,7 @@ pub(crate) struct ClimbFlags {
 }
 
 impl ClimbFlags {
-    /// Nothing is asked for but the directory of all runs.
+    /// Returns default flags with `out` as the directory of all runs.
     pub(crate) fn into_directory(out: Option<PathBuf>) -> ClimbFlags {
         ClimbFlags {
             out,
@@ -60,10 +60,10 @@ impl ClimbFlags {
         }
     }
 
-    /// The plan in the file `plan` with the flags applied, and its text.
+    /// Reads the plan file `plan`, applies the flags, and returns the result with the file's text.
     ///
     /// # Errors
-    /// Where the file can't be read, or is no plan.
+    /// When the file can't be read or is not a valid plan.
     pub(crate) fn spec(&self, plan: &Path, origins: &Origins) -> Result<(Spec, String), Failure> {
         let (mut spec, text) = read(plan)?;
         if let Some(target) = &self.target {
@@ -76,14 +76,14 @@ impl ClimbFlags {
         Ok((spec, text))
     }
 
-    /// The plan says what was asked in place of it, so that the plan that is kept repeats the same.
+    /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
     ///
     /// # Errors
-    /// As [`apply_typed_to_optional`].
+    /// Those of [`apply_typed_to_optional`].
     pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
         let mut typed = self.ladder.clone();
         typed.resolution = typed.resolution.or(take_resolution(spec));
-        // Rungs take turns or have slices.
+        // Interleaved batches and slices exclude each other: a flag for one clears the plan's keys for the other.
         if let Some(ladder) = &mut spec.ladder {
             if typed.slice.is_some() || typed.rounds.is_some() {
                 ladder.batch = None;
@@ -100,7 +100,8 @@ impl ClimbFlags {
     }
 }
 
-/// `--resolve 1us`: a time, which can't be the addresses of a name that the flag is for otherwise.
+/// Takes a duration out of `--resolve`, such as `--resolve 1us`. The flag normally maps host names to addresses, so a
+/// duration can only mean `--resolution`.
 fn take_resolution(spec: &mut Spec) -> Option<Period> {
     let given = spec.load.resolve.as_mut()?;
     let at = given

@@ -1,8 +1,8 @@
-//! `openssl s_server` in the place of a file server of ours, so that a ladder prices the same link with
-//! OpenSSL at the server.
+//! Runs `openssl s_server` in place of Plimsoll's own file server, so that a ladder can compare both TLS libraries on
+//! the same link.
 //!
-//! It serves one connection after another, a file on each. What it prints goes to a file, since a
-//! pipe would have to be read while the load goes on.
+//! It serves connections one after another, one file each. Its output goes to a file, because a pipe would have to be
+//! drained during the load.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,23 +17,23 @@ use plimsoll_stack::certificates::CertificateSet;
 use crate::child::Served;
 use crate::failure::Failure;
 
-/// How often its start is looked for, this far apart: for a minute, which is far more than it takes.
+/// Polls for the server's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than it takes.
 const MAX_START_POLLS: u32 = 12_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a rung's link is to be.
+/// The TLS parameters and the file that a rung's server needs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Asked {
-    /// By the names of the registry, which are OpenSSL's, too. Empty: its own.
+    /// Key-exchange groups by their IANA names, which OpenSSL uses too; empty for OpenSSL's defaults.
     groups: Vec<String>,
     versions: Vec<String>,
-    /// The file that is fetched, and its bytes.
+    /// Name of the served file, and its size in bytes.
     file: String,
     size: u64,
 }
 
 impl Asked {
-    /// What the plan of a rung asks for. That it fetches such a file was checked.
+    /// Derives the options from a rung's plan, which was already checked to fetch such a file.
     pub(super) fn of(spec: &Spec) -> Asked {
         let tls = spec.tls.clone().unwrap_or_default();
         let (path, _) = spec.file().unwrap_or_default();
@@ -45,7 +45,7 @@ impl Asked {
         }
     }
 
-    /// The server, listening `at`, with its file in a folder of `dir`.
+    /// Builds the command of a server that listens at `at` and serves its file from a folder of `dir`.
     pub(super) fn command(
         &self,
         mut command: Command,
@@ -92,10 +92,10 @@ impl Asked {
     }
 }
 
-/// The OpenSSL on PATH: its name and number.
+/// Returns name and version of the `openssl` on PATH.
 ///
 /// # Errors
-/// When there is none.
+/// When there is none, or it does not print its version.
 pub(super) fn version() -> Result<String, Failure> {
     let missing = |why: &dyn std::fmt::Display| {
         Failure::error_with_help(
@@ -113,10 +113,10 @@ pub(super) fn version() -> Result<String, Failure> {
     }
 }
 
-/// Starts the server, which writes to `log`; the process, and where it listens.
+/// Starts the server with its output in `log`; returns the process and the address it listens at.
 ///
 /// # Errors
-/// When it does not start: with what it printed last.
+/// When it does not start; the error quotes its last output line.
 pub(super) fn start(
     mut command: Command,
     log: &Path,
@@ -135,7 +135,7 @@ pub(super) fn start(
         let address = printed
             .lines()
             .find_map(|line| line.strip_prefix("ACCEPT "));
-        // The line is whole when its end is there.
+        // The file may end in a partly written line.
         if let Some(address) = address.filter(|_| printed.ends_with('\n')) {
             return Ok((process, address.trim().to_owned()));
         }

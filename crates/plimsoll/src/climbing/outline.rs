@@ -1,4 +1,4 @@
-//! What a climb is going to do, before anything is made ready for it: what a dry run shows.
+//! Computes what a ladder or sweep is going to measure before anything is started; `--dry-run` prints it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -18,29 +18,29 @@ use crate::failure::Failure;
 use crate::presentation;
 use crate::problems;
 
-/// The warm-up of a slice or of turns takes no longer, unless configured otherwise.
+/// Upper bound of the default warm-up of a slice or replicate.
 const LONGEST_WARMUP: Duration = Duration::from_secs(2);
 
-/// What a climb is going to do, before anything is made ready for it.
+/// The rungs of a ladder or sweep, their order and durations.
 #[derive(Clone)]
 pub(super) struct Outline {
     pub(super) spec: Spec,
     pub(super) name: String,
     pub(super) kind: &'static str,
     pub(super) rungs: Vec<RungSpec>,
-    /// How rungs take turns, or why they have slices instead.
+    /// How rungs are interleaved, or the reason why they are measured in slices instead.
     pub(super) turning: Result<Turning, String>,
     pub(super) parts: Vec<Part>,
-    /// The length of a slice, or of a stretch of turns.
+    /// Length of a slice, or of a segment of interleaved batches, without warm-up.
     pub(super) length: Duration,
-    /// The number of slices that each rung has.
+    /// Number of slices, by rung.
     pub(super) rounds: Vec<usize>,
     pub(super) gates: Vec<Gate>,
 }
 
 impl Outline {
     /// # Errors
-    /// Where the plan is wrong.
+    /// When the plan or a flag is invalid.
     pub(super) fn of(spec: &Spec, asked: &Asked<'_>) -> Result<Outline, Failure> {
         let mut spec = spec.clone();
         asked.flags.note(&mut spec)?;
@@ -75,13 +75,13 @@ impl Outline {
             let warmup = Period((of_it / 4).min(LONGEST_WARMUP));
             let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
-            // Every link has its turns in it.
+            // The warm-up spans whole rounds, so that every link has its batches in it.
             if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
                 let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
                 warmup.0 = slot * links * rounds as u32;
             }
         }
-        // What all of them have is the plan's.
+        // A warm-up that all rungs share is written into the common plan.
         let warmup = |rung: &RungSpec| rung.spec.load.warmup;
         if rungs.iter().all(|rung| warmup(rung) == warmup(&rungs[0])) {
             spec.load.warmup = warmup(&rungs[0]);
@@ -94,7 +94,8 @@ impl Outline {
             None => 1,
         };
         let gates = options.fail_if.unwrap_or_default();
-        // Gates compare slices of the same round, and a slice over shards takes long to start.
+        // Slices are not divided further where gates compare slices of the same round, nor over shards, where
+        // starting a slice is slow.
         let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
         let rounds = if is_whole || turning.is_ok() {
             vec![rounds; rungs.len()]
@@ -114,7 +115,7 @@ impl Outline {
         })
     }
 
-    /// Shows it in place of carrying it out.
+    /// Prints the outline instead of running it.
     ///
     /// # Errors
     /// When stdout can't be written.
@@ -122,7 +123,7 @@ impl Outline {
         presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
     }
 
-    /// Metrics whose intervals hold together.
+    /// Returns the number of metrics whose confidence intervals hold simultaneously.
     pub(super) fn metrics(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.metrics().len());
         turns::COMPARED_METRICS.len() + parts.sum::<usize>()
@@ -130,7 +131,7 @@ impl Outline {
 }
 
 impl Outline {
-    /// How long all slices take, with their warm-ups.
+    /// Returns the duration of all slices including warm-ups.
     fn in_slices(&self) -> Duration {
         let of = |(rung, rounds): (&RungSpec, &usize)| {
             let load = &rung.spec.load;
@@ -140,8 +141,8 @@ impl Outline {
         self.rungs.iter().zip(&self.rounds).map(of).sum()
     }
 
-    /// In sentences: rounds and slices, and their warm-ups; where links have different numbers of rounds, a line for
-    /// each number. How long all of that takes.
+    /// Writes rounds, slices and warm-ups in sentences, one line per number of rounds if links differ in it. Returns
+    /// the total duration.
     fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let rounds = self.rounds[0];
@@ -182,10 +183,10 @@ impl Outline {
         Ok(self.in_slices())
     }
 
-    /// The load of a slice that shard 0 announces.
+    /// Returns the load of a slice that shard 0 has announced.
     ///
     /// # Errors
-    /// Where the plan is wrong, or not that of shard 0.
+    /// When the plan is invalid, or differs from shard 0's.
     pub(super) fn load(&self, step: Step, asked: &Asked<'_>) -> Result<(Spec, Plan), Failure> {
         let rung = self.rungs.get(step.rung).ok_or_else(|| {
             Failure::error(format_args!(
@@ -198,7 +199,7 @@ impl Outline {
     }
 }
 
-/// In sentences: what is measured, in which order, and how long that takes.
+/// Describes in sentences what is measured, in which order, and for how long.
 impl fmt::Display for Outline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
@@ -263,7 +264,7 @@ impl fmt::Display for Outline {
     }
 }
 
-/// What runs beside shard 0 is not there for the others.
+/// Rejects servers and proxies that the ladder would start: they are reachable from shard 0's machine only.
 fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
     if options.serve.is_some() {
         return Err(Failure::usage(

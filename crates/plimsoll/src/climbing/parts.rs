@@ -1,6 +1,6 @@
-//! What is measured of rungs besides their calls in turns: what a call costs at a server that is kept
-//! busy, what a new connection costs, and what one that is kept takes of memory. Each is a load of its own,
-//! in short slices: with several in a slice, none of them could be told apart.
+//! Defines the measurements a ladder makes besides its interleaved calls: the cost of a call at a saturated server,
+//! of a new connection, and the memory of an idle one. Each is a load of its own in short slices, because costs of
+//! several could not be separated within one slice.
 
 use std::time::Duration;
 
@@ -15,23 +15,24 @@ use super::turning::Turning;
 use super::{Asked, Rounds};
 use crate::failure::Failure;
 
-/// Long enough for some hundred calls, and as short as rounds have to be.
+/// Length of a slice of such a part: long enough for some hundred calls, and short enough for many rounds.
 pub(super) const PART_SLICE: Duration = Duration::from_millis(200);
 
-/// Calls in flight that keep a server busy, at least.
+/// Minimum number of calls in flight that saturates a server.
 const IN_FLIGHT: u32 = 32;
 
-/// New connections are made one after the other, and so many a slice at most: each leaves a port
-/// behind that can't be used again for a while.
+/// Maximum number of new connections per slice. They are made one after another, and each leaves a port in TIME_WAIT
+/// that can't be reused for a while.
 const MAX_SLICE_CONNECTIONS: u64 = 500;
 
-/// Within it, a slice of resumed connections makes its full handshake.
+/// Warm-up of a slice of resumed connections, in which the one full handshake yields the first ticket.
 const FIRST_TICKET: Duration = Duration::from_millis(20);
 
-/// The parts that are asked for, or those that can be measured. `turning`: of calls.
+/// Returns the requested parts, or by default all that these rungs allow. `turning` is `Some` if calls are
+/// interleaved.
 ///
 /// # Errors
-/// A name that is no part, or a part that these rungs can't have.
+/// When a name is not a part, or these rungs don't allow the part.
 pub(super) fn wanted(
     options: &LadderSpec,
     rungs: &[RungSpec],
@@ -45,7 +46,7 @@ pub(super) fn wanted(
         if turning.is_none() {
             return Ok(Vec::new());
         }
-        // A foreign service is not kept busy unless that is asked for.
+        // A service that the ladder did not start is saturated on request only.
         let parts = Part::ALL.into_iter().filter(|part| match part {
             Part::Saturated => served,
             Part::Connections => all_kept,
@@ -96,15 +97,16 @@ pub(super) fn wanted(
     Ok(parts)
 }
 
-/// How many rounds a part has, where `metrics` are stated together of so many rungs.
+/// Returns the number of rounds of a part that lets the intervals of `metrics` metrics of `rungs` rungs hold
+/// simultaneously.
 pub(super) fn rounds_of(rungs: usize, metrics: usize) -> usize {
     ladder::rounds_for(rungs, metrics) + MORE_ROUNDS
 }
 
-/// The loads of `part`, one a rung.
+/// Returns the loads of `part`, one per rung.
 ///
 /// # Errors
-/// As planning a rung's own load.
+/// Those of planning a rung's own load.
 pub(super) fn rounds(
     part: Part,
     metrics: usize,
@@ -128,7 +130,7 @@ pub(super) fn rounds(
     })
 }
 
-/// The rung's plan with another load.
+/// Returns the rung's plan with the load of `part`.
 fn load(part: Part, rung: &RungSpec) -> Spec {
     let mut spec = rung.spec.clone();
     if part == Part::Resumed && rung.secured != Secured::Off {
@@ -154,7 +156,7 @@ fn load(part: Part, rung: &RungSpec) -> Spec {
             (load.reuse, load.connections) = (Some("never".to_owned()), None);
             load.calls = Some(MAX_SLICE_CONNECTIONS);
             if part == Part::Resumed {
-                // The first connection has no ticket yet.
+                // The first connection has no ticket yet, so it belongs to the warm-up.
                 load.warmup = Some(Period(FIRST_TICKET));
             }
         }

@@ -1,5 +1,5 @@
-//! What the cryptography itself takes of a rung's new connections: the part of the measured CPU that a reader
-//! can check. Of ladders whose rungs differ in the kind of certificate.
+//! Measures the cryptographic share of a rung's connection setup cost, so that a reader can check the measured CPU
+//! time. Only ladders whose rungs differ in the kind of certificate have it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +16,8 @@ use plimsoll_stack::certificates::Options;
 use super::Rounds;
 use crate::failure::Failure;
 
-/// What each new connection of a rung asks of the cryptography, rung by rung, in a ladder of prices. `None`
-/// where calls share connections and no `parts` make others, or it is not TLS 1.3 with certificates of the
-/// ladder's.
+/// Returns the handshake of each rung's new connections, by rung; `None` if calls share connections and none of
+/// `parts` makes others, or the link is not TLS 1.3 with certificates that the ladder made.
 pub(super) fn handshakes(
     rungs: &[RungSpec],
     plans: &[Plan],
@@ -37,7 +36,7 @@ pub(super) fn handshakes(
 
 fn handshake(rung: &RungSpec, plan: &Plan) -> Option<Handshake> {
     let tls = plan.tls.as_ref()?;
-    // The ladder's servers have 1.3, and take it where it is offered.
+    // The ladder's servers negotiate TLS 1.3 whenever the client offers it.
     if !tls.versions.contains(&TlsVersion::V1_3) || tls.full.is_some() {
         return None;
     }
@@ -49,7 +48,7 @@ fn handshake(rung: &RungSpec, plan: &Plan) -> Option<Handshake> {
     })
 }
 
-/// Adds the connections that a slice made to those of its rung.
+/// Adds a slice's connection times to those of its rung.
 pub(super) fn note_connections(
     plan: &Plan,
     run: &Run,
@@ -71,7 +70,7 @@ pub(super) fn note_connections(
     }
 }
 
-/// The name of a kind; the usual one where none is asked for.
+/// Returns the canonical name of a kind of certificate; `None` stands for the default kind.
 fn kind(asked: Option<&str>) -> Option<String> {
     let algorithm = match asked {
         None => Options::default().algorithm,
@@ -80,7 +79,7 @@ fn kind(asked: Option<&str>) -> Option<String> {
     Some(algorithm.name().to_owned())
 }
 
-/// What those take of a core here.
+/// Measures how much CPU time the primitives of these handshakes take on this machine.
 ///
 /// # Errors
 /// When a certificate can't be used.

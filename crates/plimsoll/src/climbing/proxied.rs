@@ -1,4 +1,4 @@
-//! The proxies of others that a ladder puts between the load and the servers of its rungs: one of its own for each rung.
+//! Starts and watches the third-party proxies that a ladder puts between the load and its servers, one per rung.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::proxies::process::{Running, StartError, Used, free_address};
 use crate::proxies::{self, Installed, Route, UpstreamTls};
 
-/// How often a port is chosen anew that another program took.
+/// Attempts to start a proxy on another free port when a program has taken the chosen one.
 const MAX_PORTS: u32 = 5;
 const LOG_FILE: &str = "proxy.log";
 
-/// The proxies that rungs ask for and this machine has, by their names.
+/// Requested proxies that are installed on this machine, by name.
 pub(super) type Available = BTreeMap<&'static str, Installed>;
 
-/// Takes out the rungs whose proxy is not on this machine, or can't carry them.
+/// Removes rungs whose proxy is not installed, or can't carry their protocol.
 ///
 /// # Errors
 /// Fails if no rung is left.
@@ -62,14 +62,14 @@ fn find(rung: &RungSpec, available: &mut Available) -> Result<(), String> {
     let Some(installed) = available.get(name) else {
         return Ok(());
     };
-    // Where it will listen and what the files are called changes nothing.
+    // The check does not depend on addresses or file names.
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
     let set = CertificateSet::in_dir(Path::new(""));
     let route = route(rung, (nowhere, nowhere), &set, None, PathBuf::new());
     installed.obstacle(&route).map_or(Ok(()), Err)
 }
 
-/// Dropped, the proxies end.
+/// The proxies of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct Proxied {
     by_rung: Vec<Option<Hop>>,
@@ -82,14 +82,15 @@ struct Hop {
     program: Program,
     listen: SocketAddr,
     log: PathBuf,
-    /// `None`: it did not start again.
+    /// `None` if it could not be restarted.
     running: Option<Running>,
-    /// Why the rung is left out.
+    /// Why the rung was dropped.
     death: Option<String>,
-    /// Files with keys, which are not kept.
+    /// Files with private keys, deleted when the proxy stops.
     keys: Vec<PathBuf>,
 }
 
+/// The program of a proxy.
 enum Program {
     Known(Installed, Box<Route>),
     Own(Vec<String>),
@@ -114,14 +115,14 @@ impl Drop for Hop {
     fn drop(&mut self) {
         drop(self.running.take());
         for key in &self.keys {
-            // The folder may have been removed meanwhile.
+            // Best effort: the folder may already be gone.
             let _ = fs::remove_file(key);
         }
     }
 }
 
 impl Proxied {
-    /// Starts the proxies that the rungs ask for, with their files in folders of `dir`, and points the rungs at them.
+    /// Starts the proxies of the rungs, with their files in subfolders of `dir`, and redirects the rungs to them.
     ///
     /// # Errors
     /// When a target has no address, or a proxy does not start.
@@ -183,19 +184,19 @@ impl Proxied {
         Ok(proxied)
     }
 
-    /// Each rung's proxy with its version, or the command that a plan has for it.
+    /// Returns each rung's proxy with its version, or the command that the plan gives for it.
     pub(super) fn described(&self) -> impl Iterator<Item = Option<String>> + '_ {
         let described = |hop: &Option<Hop>| Some(hop.as_ref()?.described.clone());
         self.by_rung.iter().map(described)
     }
 
-    /// What the proxy of a rung has used since it was started; `None` where there is none.
+    /// Returns the resources a rung's proxy has used since its start; `None` without a proxy.
     pub(super) fn used(&self, rung: usize) -> Option<Used> {
         let hop = self.by_rung.get(rung)?.as_ref()?;
         hop.running.as_ref()?.used()
     }
 
-    /// Starts all of them afresh, where they were. One that does not start again is down.
+    /// Restarts all proxies at their addresses. One that does not restart is marked as down.
     pub(super) fn renew(&mut self) {
         self.note_deaths();
         let mut all: Vec<&mut Hop> = self.by_rung.iter_mut().flatten().collect();
@@ -208,7 +209,7 @@ impl Proxied {
         }
     }
 
-    /// Looks for proxies that have ended by themselves, and says which; returns whether one is down.
+    /// Reports proxies that ended by themselves; returns whether any is down.
     pub(super) fn note_deaths(&mut self) -> bool {
         let mut is_down = false;
         for hop in self.by_rung.iter_mut().flatten() {
@@ -225,13 +226,13 @@ impl Proxied {
         is_down
     }
 
-    /// Nothing answers on the way of the rung.
+    /// Returns whether the rung's proxy is down.
     pub(super) fn is_down(&mut self, rung: usize) -> bool {
         let hop = self.by_rung.get_mut(rung).and_then(Option::as_mut);
         hop.is_some_and(|hop| hop.running.as_mut().is_none_or(|r| r.ended().is_some()))
     }
 
-    /// Why a rung is left out, though it was begun.
+    /// Returns why a rung was dropped after its measurement had started.
     pub(super) fn death(&self, rung: usize) -> Option<&str> {
         self.by_rung.get(rung)?.as_ref()?.death.as_deref()
     }
@@ -270,7 +271,7 @@ fn did_not_start(
     )
 }
 
-/// The certificates with which a proxy stands in for the server of a rung.
+/// Returns the certificates with which a proxy stands in for the server of a rung.
 fn certificates(
     rung: &RungSpec,
     servers: &Servers,
@@ -291,7 +292,7 @@ fn certificates(
     Ok(own.insert(made).clone())
 }
 
-/// Starts a proxy that is known here, at a free port.
+/// Starts a built-in proxy type at a free port.
 fn known(
     rung: &RungSpec,
     installed: Installed,
@@ -330,14 +331,14 @@ fn known(
                 hop.running = Some(running);
                 return Ok(hop);
             }
-            // Another program has taken the port meanwhile.
+            // Another program took the port in the meantime.
             Err(_) if tries < MAX_PORTS && TcpStream::connect(listen).is_ok() => tries += 1,
             Err(error) => return Err(did_not_start(rung, &error, Some(&file), &log)),
         }
     }
 }
 
-/// Points a rung at its proxy, which shows certificates of the ladder unless it passes the server's on.
+/// Redirects a rung to its proxy, which presents the ladder's certificates unless it passes TLS through.
 fn point(
     rung: &mut RungSpec,
     target: &Target,

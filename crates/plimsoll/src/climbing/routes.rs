@@ -1,4 +1,4 @@
-//! What the proxy of a rung has to do: between which addresses, over what, and with which certificates.
+//! Builds the route of a rung's proxy: its addresses, protocol and certificates.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,14 +13,15 @@ use super::sidecars::Target;
 use crate::failure::Failure;
 use crate::proxies::{Identity, Installed, ListenTls, Route, UpstreamTls};
 
-/// The certificates of this machine, where distributions keep them in one file.
+/// Trusted CA bundles, where distributions keep them as one file.
 const SYSTEM_CAS: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// What the proxy of a rung does between two addresses. `upstream`: the TLS of a server that is not the ladder's.
+/// Returns the route of a rung's proxy between two addresses. `upstream` is the TLS of a server that the ladder did
+/// not start.
 pub(super) fn route(
     rung: &RungSpec,
     (listen, server): (SocketAddr, SocketAddr),
@@ -62,10 +63,11 @@ pub(super) fn route(
     }
 }
 
-/// The configuration of a proxy for a load over `wire` whose ends are `secured`, with made-up addresses and files.
+/// Returns an example configuration of a proxy for `wire`, with made-up addresses and files; `plimsoll proxies`
+/// prints it.
 ///
 /// # Errors
-/// Why it can't carry that.
+/// The reason why the proxy can't carry that protocol.
 pub(crate) fn example(
     installed: &Installed,
     wire: Wire,
@@ -105,7 +107,7 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// The TLS of a server that is not the ladder's, as the plan has it.
+/// Returns the TLS settings for a server that the ladder did not start, taken from the plan.
 pub(super) fn upstream_of(
     rung: &RungSpec,
     target: &Target,
@@ -162,7 +164,7 @@ pub(super) fn upstream_of(
     })
 }
 
-/// Writes certificates and keys into files of both, which nobody else may read.
+/// Writes each certificate and its key into one file with mode 0600, for proxies that need them together.
 pub(super) fn join_keys(route: &Route) -> Result<Vec<PathBuf>, Failure> {
     let listen = route.listen_tls.as_ref().map(|tls| &tls.identity);
     let upstream = route.upstream_tls.as_ref();

@@ -1,5 +1,4 @@
-//! The servers that a climb starts for its rungs: one for each way in which rungs are
-//! secured and each network they are reached through.
+//! Starts the servers of a ladder's rungs: one per kind of TLS and network, or one per rung.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -22,52 +21,54 @@ use crate::child::Served;
 use crate::failure::Failure;
 use crate::version;
 
-/// The rungs that a server belongs to.
+/// Whether rungs share servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Whose {
-    /// Rungs that want the same server share one.
+    /// Rungs with equal requirements share a server.
     #[default]
     Shared,
-    /// Rungs are up together: each has its own, whose CPU is its alone, on cores that generators leave.
+    /// Rungs run at the same time: each has a server of its own, on cores that generators leave free, so its CPU is
+    /// attributable.
     EachRungs,
 }
 
-/// What runs for a climb. Dropped, it ends: the servers, then their namespace.
+/// The running servers of a ladder. Dropping it stops the servers, then removes their namespace.
 #[derive(Default)]
 pub(super) struct Servers {
-    /// Certificates, by the kind that rungs ask for.
+    /// Certificates, by the kind that rungs request.
     sets: BTreeMap<Option<String>, CertificateSet>,
     running: Vec<Server>,
-    /// Each rung's place in `running`.
+    /// Index into `running`, by rung.
     by_rung: Vec<usize>,
     namespace: Option<Namespace>,
     whose: Whose,
-    /// The climb's.
+    /// The ladder's directory.
     dir: PathBuf,
-    /// Which OpenSSL there is, where rungs are served by it.
+    /// Version of OpenSSL, if it serves any rung.
     openssl: Option<String>,
-    /// Rungs that can't be measured here.
+    /// Rungs that can't be measured on this machine.
     pub(super) skipped: Vec<Skipped>,
 }
 
+/// A running server and the requirements that it meets.
 struct Server {
     process: Served,
     address: String,
     wanted: Wanted,
 }
 
-/// What a rung asks of its server.
+/// What a rung requires of its server; rungs with equal requirements may share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Wanted {
-    /// The words behind `plimsoll serve`.
+    /// Arguments of `plimsoll serve`.
     words: Vec<String>,
     network: Network,
     secured: Secured,
-    /// The kind of its certificate.
+    /// Kind of its certificate.
     kind: Option<String>,
-    /// `None`: a server of ours.
+    /// `None` for Plimsoll's own server.
     openssl: Option<openssl::Asked>,
-    /// Its address, where a proxy's configuration names it; `None`: any.
+    /// Fixed address, if a proxy's configuration names it; `None` for any.
     at: Option<SocketAddr>,
 }
 
@@ -87,8 +88,8 @@ impl Wanted {
     }
 }
 
-/// Starts the servers of `plimsoll serve WORDS` (or of a rung's own words) that the rungs need, and
-/// points the rungs at them. Rungs whose network can't be made are taken out.
+/// Starts the servers that the rungs need, as `plimsoll serve WORDS` or with a rung's own words, and sets them as
+/// targets. Rungs whose network can't be created are removed.
 pub(super) fn start(
     words: &[String],
     rungs: &mut Vec<RungSpec>,
@@ -133,7 +134,7 @@ pub(super) fn start(
         let (address, pid) = (&server.address, server.process.0.id());
         let scheme = rung.spec.call.scheme(rung.secured != Secured::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
-        // Who listens in another network can't be seen from here.
+        // A listener in another network namespace can't be found by its port, so the process is watched by its id.
         rung.spec.watch = Some(WatchSpec {
             pid: Some(pid),
             ..WatchSpec::default()
@@ -153,7 +154,7 @@ pub(super) fn start(
 }
 
 impl Servers {
-    /// Makes certificates of a kind, in a folder of its own.
+    /// Makes certificates of a kind in their own folder.
     fn certify(&self, kind: Option<&str>, dir: &Path) -> Result<CertificateSet, Failure> {
         let address = self.namespace.as_ref().map(|n| n.address().to_string());
         let mut options = Options {
@@ -170,7 +171,7 @@ impl Servers {
         make_certificates(&folder, &options).map_err(Failure::error)
     }
 
-    /// Makes the networks that rungs are measured through.
+    /// Creates the network namespace that rungs request, and removes those rungs if that fails.
     fn make_networks(&mut self, rungs: &mut Vec<RungSpec>) -> Result<(), Failure> {
         let is_inside = |rung: &RungSpec| rung.network == Network::Namespaces;
         if !rungs.iter().any(is_inside) {
@@ -179,7 +180,8 @@ impl Servers {
         match Namespace::make() {
             Ok(namespace) => {
                 self.namespace = Some(namespace);
-                // A load takes more cores for a target elsewhere; here all are on this machine.
+                // For a target at another address the generator would take more cores, but this one shares the
+                // machine.
                 let cores = thread::available_parallelism().map_or(1, |n| n.get());
                 let workers = u16::try_from(cores / 2).unwrap_or(u16::MAX).max(1);
                 for rung in rungs {
@@ -207,12 +209,11 @@ impl Servers {
         }
     }
 
-    /// Starts the server of a rung afresh, where it was: for a slice whose memory is measured,
-    /// since what earlier slices left behind would count as its own. Its process, and its
-    /// memory before the first connection.
+    /// Restarts a rung's server at its address before a slice that measures memory, since memory left from earlier
+    /// slices would be counted. Returns its process id and its resident memory before the first connection, bytes.
     ///
     /// # Errors
-    /// When it does not start again.
+    /// When it does not restart.
     pub(super) fn renew(&mut self, rung: usize) -> Result<Option<(u32, u64)>, Failure> {
         let Some(&place) = self.by_rung.get(rung) else {
             return Ok(None);
@@ -224,10 +225,10 @@ impl Servers {
             .map(|usage| (pid, usage.rss_bytes)))
     }
 
-    /// Starts all servers afresh, where they were, those of the rungs in the order that is given.
+    /// Restarts all servers at their addresses, in the given order of rungs.
     ///
     /// # Errors
-    /// When one does not start again.
+    /// When one does not restart.
     pub(super) fn renew_all(&mut self, order: &[u32]) -> Result<(), Failure> {
         let all = self.running.iter_mut();
         all.for_each(|server| server.process.end());
@@ -241,7 +242,7 @@ impl Servers {
         Ok(())
     }
 
-    /// In place of one that has ended; its process.
+    /// Starts the replacement of a stopped server; returns its process id.
     fn start_again(&mut self, place: usize) -> Result<u32, Failure> {
         let old = &self.running[place];
         let (wanted, address) = (old.wanted.clone(), old.address.clone());
@@ -251,12 +252,12 @@ impl Servers {
         Ok(pid)
     }
 
-    /// The process that serves a rung; `None` where it is not ours.
+    /// Returns the process id of a rung's server; `None` if the ladder did not start it.
     pub(super) fn pid(&self, rung: usize) -> Option<u32> {
         Some(self.running.get(*self.by_rung.get(rung)?)?.process.0.id())
     }
 
-    /// The servers' certificates with their keys, by the kind that rungs ask for.
+    /// Returns the servers' certificates and keys, by the kind that rungs request.
     pub(super) fn identities(&self) -> Vec<(Option<String>, Identity)> {
         let identity = |set: &CertificateSet| Identity {
             cert: set.server_cert.clone(),
@@ -267,7 +268,7 @@ impl Servers {
             .collect()
     }
 
-    /// Whose TLS the server of a rung speaks; `None`: it is not ours to know, or it speaks none.
+    /// Returns the TLS library of a rung's server; `None` if the server is external or speaks plaintext.
     pub(super) fn library(&self, rung: usize) -> Option<String> {
         let wanted = &self.running.get(*self.by_rung.get(rung)?)?.wanted;
         match (&wanted.openssl, wanted.secured) {
@@ -277,12 +278,12 @@ impl Servers {
         }
     }
 
-    /// The certificates of the server of a rung; `None`: it is not ours.
+    /// Returns the certificates of a rung's server; `None` if the server is external.
     pub(super) fn certificates(&self, rung: &RungSpec) -> Option<&CertificateSet> {
         self.sets.get(&rung.certificate)
     }
 
-    /// A command, where the network is that a server is reached through, and its host there.
+    /// Returns a command that runs in a server's network, and the server's host there.
     fn placed(&self, program: impl AsRef<OsStr>, network: Network) -> (Command, String) {
         match (&self.namespace, network) {
             (Some(namespace), Network::Namespaces) => {
@@ -292,7 +293,7 @@ impl Servers {
         }
     }
 
-    /// Starts one, at an address that is free or at `again`.
+    /// Starts a server at the address `again`, or at a free one.
     fn launch(&self, wanted: Wanted, place: usize, again: Option<&str>) -> Result<Server, Failure> {
         let set = self.sets.get(&wanted.kind);
         let set = set.filter(|_| wanted.secured != Secured::Off);

@@ -1,4 +1,4 @@
-//! The sidecars that a ladder puts between the load and the target of its rungs.
+//! Starts the Plimsoll sidecars that a ladder puts between the load and the targets of its rungs.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,28 +15,27 @@ use crate::child::Served;
 use crate::failure::Failure;
 use crate::proxies::process::Used;
 
-/// From the load to a target, by where it is and how many sidecars there are.
+/// A chain's key: the target's address and the number of sidecars.
 type Way = (SocketAddr, Via);
 
-/// Dropped, the sidecars end.
+/// Sidecars of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct Sidecars {
-    /// The one that the load sees last.
+    /// Sidecars by chain, the one next to the target first.
     ways: BTreeMap<Way, Vec<Sidecar>>,
     by_rung: Vec<Option<Way>>,
 }
 
-/// A `plimsoll relay sidecar` of ours.
+/// A running `plimsoll relay sidecar`.
 struct Sidecar {
     process: Served,
     address: SocketAddr,
-    /// Its configuration.
+    /// Path of its configuration.
     file: PathBuf,
     route: String,
 }
 
-/// Starts the sidecars that the rungs need, their files and certificates in `dir`, and points
-/// the rungs at them.
+/// Starts the sidecars that the rungs need, with files and certificates in `dir`, and redirects the rungs to them.
 ///
 /// # Errors
 /// When a target has no address, or a sidecar does not start.
@@ -73,10 +72,10 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<Sidecars, Fail
 }
 
 impl Sidecars {
-    /// Starts all of them afresh, where they were.
+    /// Restarts all sidecars at their addresses.
     ///
     /// # Errors
-    /// When one does not start again.
+    /// When one does not restart.
     pub(super) fn renew(&mut self) -> Result<(), Failure> {
         let mut all: Vec<&mut Sidecar> = self.ways.values_mut().flatten().collect();
         all.iter_mut().for_each(|sidecar| sidecar.process.end());
@@ -87,7 +86,7 @@ impl Sidecars {
         Ok(())
     }
 
-    /// What the sidecars of a rung have used so far; `None` where it has none.
+    /// Returns the resources used so far by a rung's sidecars; `None` if it has none.
     pub(super) fn used(&self, rung: usize) -> Option<Used> {
         let way = self.by_rung.get(rung)?.as_ref()?;
         let all = self.ways.get(way)?.iter();
@@ -96,7 +95,7 @@ impl Sidecars {
     }
 }
 
-/// Starts the sidecars of the `n`th way, the last to be started first on the way.
+/// Starts the sidecars of chain `n`, the one next to the target first, because each needs the address of the next.
 fn way_to(
     (end, via): Way,
     rung: &RungSpec,
@@ -104,7 +103,7 @@ fn way_to(
     dir: &Path,
     n: usize,
 ) -> Result<Vec<Sidecar>, Failure> {
-    // What is encrypted from end to end is bytes to a sidecar.
+    // End-to-end TLS is opaque to a sidecar, so it is relayed as raw TCP.
     let framed = RELAYED_PROTOCOLS.iter().find(|relayed| {
         matches!(relayed.carriage, Carriage::Frames { has_file, .. } if !has_file)
             && rung.spec.call.sections.contains_key(relayed.name)
@@ -134,10 +133,10 @@ fn way_to(
     }
 }
 
-/// A port that is free.
+/// Lets the system choose a free loopback port.
 const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// Starts a sidecar with one route, which it listens for `at`.
+/// Starts a sidecar with one route that listens at `at`.
 fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure> {
     let shown = file.display().to_string();
     let wrong = |what: &str, e: std::io::Error| {
@@ -167,7 +166,7 @@ fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<Sidecar, Failure>
     })
 }
 
-/// The server at which a rung's calls end.
+/// The server that a rung's calls reach.
 pub(super) struct Target {
     pub(super) address: SocketAddr,
     pub(super) host: String,
@@ -175,7 +174,7 @@ pub(super) struct Target {
 
 impl Target {
     /// # Errors
-    /// Where it has no address.
+    /// When the target has no TCP address.
     pub(super) fn of(rung: &RungSpec) -> Result<Target, Failure> {
         let url = rung.spec.target.as_deref().unwrap_or_default();
         let wrong = |why: String| {
@@ -187,7 +186,7 @@ impl Target {
         let (mut target, _) = parse_target(url).map_err(wrong)?;
         let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
         give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
-        // A proxy's upstream is one address: the first.
+        // A proxy's upstream is a single address; take the first.
         let address = plimsoll_engine::resolve(&target)
             .map_err(|e| wrong(e.to_string()))?
             .iter()
@@ -201,7 +200,7 @@ impl Target {
         })
     }
 
-    /// Points `rung` at the proxy at `address`; certificate and process stay the target's.
+    /// Redirects `rung` to the proxy at `address`; certificate name and watched process stay the target's.
     pub(super) fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
         if let Some(tls) = &mut rung.spec.tls {
             tls.server_name.get_or_insert_with(|| self.host.clone());
@@ -224,7 +223,7 @@ impl Target {
     }
 }
 
-/// An absolute path as a TOML string.
+/// Returns the absolute path as a TOML string.
 fn toml_path(path: &Path) -> String {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let text = whole.display().to_string();

@@ -1,5 +1,5 @@
-//! Rungs that have rounds of short slices, every rung once a round in random order; each slice is a run of
-//! its own. On several machines shard 0 decides the order, and each slice is a run of all shards.
+//! Measures rungs in rounds of short slices, every rung once a round in random order. Each slice is a run; on several
+//! machines shard 0 decides the order, and each slice is a run of all shards.
 
 use std::time::Duration;
 
@@ -19,28 +19,29 @@ use crate::progress::Series;
 use crate::remaining::Remaining;
 use crate::together::PROGRESS_INTERVAL;
 
-/// The warm-up of a piece is divided like its slice, but no shorter: every client has to get its first ticket in it.
+/// Minimum warm-up of a divided slice: every client has to receive its first ticket within it.
 const SHORTEST_WARMUP: Duration = Duration::from_millis(200);
 
-/// Slices of all rungs, round by round.
+/// The slices of all rungs.
 pub(super) struct Rounds {
-    /// `None`: the rungs' own load.
+    /// The measured part; `None` for the rungs' own load.
     pub(super) part: Option<Part>,
-    /// One a rung.
+    /// Loads, by rung.
     pub(super) loads: Vec<(Spec, Plan)>,
-    /// One a rung.
+    /// Number of rounds, by rung.
     pub(super) rounds: Vec<usize>,
 }
 
 impl Rounds {
-    /// Its loads make a connection for every call.
+    /// Returns whether its loads make a new connection for every call.
     pub(super) fn makes_connections(&self) -> bool {
         matches!(self.part, Some(Part::Connections | Part::Resumed))
     }
 }
 
-/// Divides the slices of links into pieces; how many rounds each link has then. A load in an open loop keeps whole
-/// slices, as one whose objectives or precision need many calls, and files that take long or whose size is not known.
+/// Divides the slices of links into shorter ones and returns each link's number of rounds. Slices stay whole for
+/// open-loop loads, for objectives or a precision that need many calls, and for files that are large or of unknown
+/// size.
 pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
     let links = rungs.len();
     let mut divide = |rung: &mut RungSpec| {
@@ -55,7 +56,7 @@ pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
         }
         let pieces = pieces(slice.0, rounds, links, size.saturating_mul(clients.into()));
         if pieces > 1 {
-            // Whole milliseconds are easier to read.
+            // Round to whole milliseconds, which are easier to read.
             let part = |of: Duration| Duration::from_millis(of.as_millis() as u64 / pieces as u64);
             let warmup = |all: Period| Period(part(all.0).max(all.0.min(SHORTEST_WARMUP)));
             load.duration = Some(Period(part(slice.0)));
@@ -71,7 +72,7 @@ impl Climb<'_> {
         let process = self.process;
         let rounds = all.rounds.iter().copied().max().unwrap_or_default();
         let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
-        // Dropped at the end, it gives the terminal back before anything else is shown.
+        // Dropping it at the end restores the terminal before anything else is printed.
         let series = Series::new(process.progress);
         let of_part = all
             .part
@@ -130,7 +131,8 @@ impl Climb<'_> {
                     continue;
                 }
                 let run = run?;
-                // The k-th slices of two rungs are of the same round wherever they are compared: each has one a round.
+                // Each rung has one slice a round, so the k-th slices of any two compared rungs belong to the same
+                // round.
                 let mut slice = self.slice(plan, &run, name);
                 self.testbed.after(rung, &before, &run, &mut slice);
                 self.note_connections(rung, plan, &run);
@@ -149,7 +151,7 @@ impl Climb<'_> {
                     let so_far = self.so_far();
                     series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
                 }
-                // Their rounds are short.
+                // Rounds of parts are short, so progress is limited to one line per interval.
                 Some(_) if elapsed >= due && done < rounds => {
                     due = elapsed + PROGRESS_INTERVAL;
                     series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));

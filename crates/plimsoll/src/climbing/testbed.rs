@@ -1,4 +1,5 @@
-//! The testbed of a ladder: the servers, sidecars and proxies that its rungs need, and the figures of a slice that only it knows.
+//! The testbed of a ladder: servers, sidecars and proxies of its rungs, and the figures of a slice that only it can
+//! read.
 
 use std::path::Path;
 
@@ -14,31 +15,31 @@ use super::sidecars::{self, Sidecars};
 use crate::failure::Failure;
 use crate::proxies::process::Used;
 
-/// Dropped, everything that was started ends.
+/// Everything a ladder has started; dropping it stops all of it.
 pub(super) struct Testbed {
     servers: Servers,
     sidecars: Sidecars,
     proxied: Proxied,
 }
 
-/// Which rungs are up.
+/// Which rungs' servers are running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Company {
-    /// One, so that its server can be started afresh.
+    /// Only the measured rung's, so that its server may be restarted.
     Alone,
     All,
 }
 
-/// What was there before a slice.
+/// Resource usage before a slice, to be subtracted afterwards.
 pub(super) struct Before {
-    /// The server's memory, where it was started for this slice.
+    /// Resident memory of the server in bytes, if it was restarted for this slice.
     server_rss: Option<u64>,
-    /// What sidecars or a proxy had used.
+    /// What the rung's sidecars or proxy had used.
     on_the_way: Option<Used>,
 }
 
 impl Testbed {
-    /// Puts the sidecars and proxies that the rungs ask for before their targets.
+    /// Starts the sidecars and proxies of the rungs in front of their targets.
     ///
     /// # Errors
     /// When one does not start.
@@ -57,10 +58,11 @@ impl Testbed {
         })
     }
 
-    /// Makes ready for a slice of `rung`, whose plan may have to watch another process.
+    /// Prepares a slice of `rung`: restarts its server if memory is measured, and points the plan's watch at its
+    /// process.
     ///
     /// # Errors
-    /// When the server does not start again.
+    /// When the server does not restart.
     pub(super) fn before(
         &mut self,
         rung: usize,
@@ -81,11 +83,11 @@ impl Testbed {
         })
     }
 
-    /// Starts servers, sidecars and proxies afresh, where they were; the servers in the order of these rungs. A proxy
-    /// that does not start again is down.
+    /// Restarts servers (in this order of rungs), sidecars and proxies at their addresses. A proxy that does not
+    /// restart is marked as down.
     ///
     /// # Errors
-    /// When a server or sidecar does not start again.
+    /// When a server or sidecar does not restart.
     pub(super) fn renew(&mut self, order: &[u32]) -> Result<(), Failure> {
         self.servers.renew_all(order)?;
         self.sidecars.renew()?;
@@ -93,28 +95,28 @@ impl Testbed {
         Ok(())
     }
 
-    /// What sidecars or a proxy of a rung have used so far; `None` where it has none.
+    /// Returns what a rung's sidecars or proxy have used so far; `None` if it has none.
     fn used_on_the_way(&self, rung: usize) -> Option<Used> {
         self.sidecars.used(rung).or_else(|| self.proxied.used(rung))
     }
 
-    /// The proxies that rungs pass, each with its version.
+    /// Returns the proxies of the rungs with their versions, by rung.
     pub(super) fn proxies(&self) -> impl Iterator<Item = Option<String>> + '_ {
         self.proxied.described()
     }
 
-    /// The proxies of rungs, which may have ended by themselves.
+    /// Returns the proxies, whose processes may have ended by themselves.
     pub(super) fn proxied(&mut self) -> &mut Proxied {
         &mut self.proxied
     }
 
-    /// The ladder has started every rung's server, so that no call of another rung reaches it unseen, as one
-    /// through a proxy would.
+    /// Returns whether the ladder started every rung's server. Then no call of one rung can reach another rung's
+    /// server, as it could behind a shared proxy.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }
 
-    /// Adds to the figures of a slice what `run` lacks.
+    /// Adds the figures that `run` lacks to a slice: proxy CPU and memory, and server memory per connection.
     pub(super) fn after(&self, rung: usize, before: &Before, run: &Run, slice: &mut Slice) {
         let check = &run.summary.count_check;
         let calls = check.ok + check.errors + check.cut_off;

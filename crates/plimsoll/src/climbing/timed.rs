@@ -1,4 +1,4 @@
-//! Turns of a time, in which a closed loop has its server to itself: of links in a sweep.
+//! Interleaves the links of a sweep in time slots in which a closed loop has the machine to itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use plimsoll_report::quantity::planned;
 
 use super::DEFAULT_SLICE;
 
-/// From a turn's beginning to the next one's, and how many each rung has; or why they can't be taken.
+/// Returns the time from one batch's start to the next and the number of batches per rung, or why these rungs can't
+/// be interleaved.
 pub(super) fn turns(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -52,7 +53,7 @@ pub(super) fn turns(
         .ok_or_else(|| format!("{} are too short for as many batches of every link as intervals need, with so much in flight (--duration)", planned(length)))
 }
 
-/// Describes the turns in a sentence.
+/// Describes the batches in a sentence.
 pub(super) fn show(
     (slot, turns): (Duration, u32),
     warmup: Duration,

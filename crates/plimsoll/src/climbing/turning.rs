@@ -1,5 +1,5 @@
-//! Rungs that are all up together and take turns: one schedule, dealt to one load a rung, on one clock. Turns are of
-//! tens of calls that are due, or, in a sweep, of a time in which a closed loop has its server to itself.
+//! Interleaves rungs whose servers all run at once: one schedule is dealt out in batches of calls (in a sweep: in
+//! time slots of a closed loop) to one load per rung, on one clock.
 
 use std::time::Duration;
 
@@ -24,55 +24,53 @@ use crate::progress::Series;
 use crate::remaining::Remaining;
 use crate::together::{self, PROGRESS_INTERVAL, Part};
 
-/// How long rungs take turns: enough rounds at usual rates, and enough seconds that differences in
-/// CPU, which are those of seconds, hold together.
+/// Minimum length of a segment: enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_DURATION: Duration = Duration::from_secs(20);
-/// At low rates so many rounds are worth some more time, but not any.
+/// Number of blocks for which a segment is extended at low rates, up to [`MAX_DURATION`].
 const TARGET_ROUNDS: f64 = 100.0;
 const MAX_DURATION: Duration = Duration::from_secs(120);
 
-/// How long all stretches take together at most, where a resolution or a gate asks for several.
+/// Default total length of all segments when a resolution or a gate asks for several.
 const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_STRETCHES: u32 = 60;
 
-/// A stretch is divided into as many sittings: so many that the interval of their values is hardly wider than
-/// that of turns where processes do not differ, and each long enough that starting servers takes less.
+/// Maximum number of replicates per segment; their interval is then hardly wider than that of batches alone.
 const MAX_SITTINGS: u32 = 20;
 const SHORTEST_SITTING: Duration = Duration::from_millis(500);
-/// A sitting has at least so many rounds of turns.
+/// Minimum number of blocks in a replicate.
 const FEWEST_ROUNDS: f64 = 10.0;
-/// A stretch of fewer is not divided: it resolves less than what processes differ by.
+/// Minimum number of blocks of a segment that is divided; a shorter one resolves less than restarts differ by.
 const FEWEST_ROUNDS_TO_DIVIDE: f64 = 100.0;
 
-/// Each rung is a thread, and has its servers.
+/// Maximum number of interleaved rungs: each has a thread and servers of its own.
 const MAX_RUNGS: usize = 16;
 
-/// How rungs take turns.
+/// How rungs are interleaved.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Turning {
     pub(super) calls: u32,
     left_out: u32,
-    /// The time from one turn's beginning to the next one's, and the turns of each rung; `None`: no closed loop.
+    /// Time from one batch's start to the next and batches per rung; `None` unless the load is a closed loop.
     pub(super) timed: Option<(Duration, u32)>,
-    /// The length of a stretch, without the warm-up.
+    /// Length of a segment without warm-up.
     pub(super) length: Duration,
-    /// Cores are kept from falling asleep between calls.
+    /// Keeps CPU cores out of idle states between calls.
     keep_awake: bool,
-    /// How well the p50s of neighbours are to be resolved.
+    /// Requested resolution of the p50 difference between neighbouring rungs, µs.
     resolution_us: Option<f64>,
-    /// As many stretches at most, one after another, until what is asked for is known.
+    /// Maximum number of segments, run one after another until the requested resolution or gates are decided.
     pub(super) stretches: u32,
-    /// The number of sittings in a stretch.
+    /// Number of replicates in a segment.
     pub(super) sittings: u32,
-    /// Servers are the ladder's, and each sitting starts them afresh.
+    /// The ladder owns the servers and restarts them for each replicate.
     renews: bool,
 }
 
 impl Turning {
-    /// Returns how rungs take turns, or why they have slices instead.
+    /// Returns how rungs are interleaved, or why they are measured in slices instead.
     ///
     /// # Errors
-    /// Where turns are asked for that can't be taken.
+    /// When interleaving is requested and not possible.
     pub(super) fn of(
         spec: &Spec,
         rungs: &[RungSpec],
@@ -182,8 +180,8 @@ impl Turning {
     }
 }
 
-/// How many sittings a stretch has. One, where servers are not the ladder's or objectives are judged, which
-/// are of whole runs.
+/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
+/// runs.
 fn sittings(
     spec: &Spec,
     rungs: &[RungSpec],
@@ -198,7 +196,7 @@ fn sittings(
     if options.serve.is_none() || are_judged {
         return 1;
     }
-    // Fresh servers are warmed up as the plan says.
+    // Restarted servers need the plan's warm-up again.
     let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
     let shortest = SHORTEST_SITTING.max(warmup);
     let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
@@ -212,7 +210,7 @@ fn sittings(
     }
 }
 
-/// Why the rungs can't take turns.
+/// Returns why the rungs can't be interleaved.
 fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) -> Option<String> {
     let load = &spec.load;
     let is_ladder = asked.kind == LADDER_KIND;
@@ -253,7 +251,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     {
         return Some("batches are dealt from one schedule, and the rungs have several".to_owned());
     }
-    // Their memory at so many connections is worth more than a finer difference, unless turns are asked for.
+    // Prefer slices, whose restarted servers give the memory per connection, unless interleaving is requested.
     if !wanted
         && served
         && rungs
@@ -266,8 +264,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
 }
 
 impl Climb<'_> {
-    /// Measures all rungs together, each in its turns, for as long as is asked for or until what is asked
-    /// for is known; what was measured is in the record.
+    /// Measures all rungs interleaved, until the time is over or resolution and gates are decided, into the record.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
@@ -279,7 +276,7 @@ impl Climb<'_> {
         let series = Series::new(self.process.progress);
         let sittings = turning.stretches * turning.sittings;
         let remaining = Remaining::of(sittings);
-        // What is asked for may be known earlier.
+        // Segments may end earlier, so the estimate is an upper bound.
         let at_most = |sitting| match turning.stretches {
             1 => remaining.after(sitting),
             _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
@@ -334,7 +331,7 @@ impl Climb<'_> {
         Ok(())
     }
 
-    /// Compares what was measured in turns so far.
+    /// Recomputes the comparison of all interleaved measurements so far.
     pub(super) fn compare_turns(&mut self) {
         let Ok(turning) = self.outline.turning else {
             return;
@@ -343,7 +340,7 @@ impl Climb<'_> {
             return;
         }
         let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
-        // Looking several times would claim a difference more often than looking once.
+        // Each interim analysis may find a difference by chance, so divide the error rate among them (Bonferroni).
         let alpha = ALPHA / f64::from(turning.stretches);
         let seed = self.record.seed;
         let mut turns = TurnsRecord::of(&self.in_turns, alpha, metrics.sum(), seed);
@@ -352,10 +349,7 @@ impl Climb<'_> {
         self.record.turns = Some(turns);
     }
 
-    /// One sitting; `None`: a proxy is down, so that not all rungs can be up together any more.
-    ///
-    /// # Errors
-    /// As [`Climb::sitting`].
+    /// Runs one replicate; `None` if a proxy is down, so that not all rungs can run together any more.
     fn sitting_or_loss(
         &mut self,
         turning: Turning,
@@ -372,7 +366,7 @@ impl Climb<'_> {
         let measured = self.sitting(turning, sitting);
         let is_down = self.testbed.proxied().note_deaths();
         match measured {
-            // What the other rungs have of it counts.
+            // The other rungs' results still count.
             Ok(measured) => Ok(Some(measured)),
             Err(_) if is_down => Ok(None),
             Err(failure) => Err(failure),
@@ -383,7 +377,7 @@ impl Climb<'_> {
         self.record.seed.wrapping_add(u64::from(sitting - 1))
     }
 
-    /// More turns could show nothing more that was asked for.
+    /// Returns whether the requested resolution is reached and all gates on interleaved metrics are decided.
     fn is_decided(&self) -> bool {
         let in_turns = |gated: &Gated| turns::COMPARED_METRICS.contains(&gated.gate.metric);
         let gated = self.record.gated();
@@ -394,7 +388,7 @@ impl Climb<'_> {
         decided && self.record.turns.as_ref().is_some_and(resolved)
     }
 
-    /// `sitting`: from 1.
+    /// Runs replicate number `sitting`, counted from 1, and returns its measurements by rung.
     fn sitting(&mut self, turning: Turning, sitting: u32) -> Result<Vec<Measured>, Failure> {
         let of = self.outline.rungs.len() as u32;
         let seed = self.seed_of(sitting);
@@ -412,7 +406,7 @@ impl Climb<'_> {
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.turns = Some(turns(rung as u32));
             plan.load.last_core = true;
-            // Both are left out at full load, where they would slow the generator.
+            // Both are off at full load, where they would slow the generator.
             plan.keep_requests = turning.timed.is_none();
             plan.load.count_bytes = turning.timed.is_none();
             before.push(self.testbed.before(rung, plan, Company::All)?);
@@ -481,7 +475,7 @@ impl Climb<'_> {
     }
 }
 
-/// `rung-1`, and of further sittings and stretches `rung-1-02`.
+/// Returns a run's directory: `rung-1` for the first replicate, `rung-1-02` and so on for later ones.
 fn directory(rung: usize, sitting: u32) -> String {
     match sitting {
         1 => format!("rung-{}", rung + 1),

@@ -1,4 +1,4 @@
-//! What servers are asked without a load. The questions are their protocols'.
+//! Queries servers without a load. The queries are defined by their protocols.
 
 use clap::ArgMatches;
 use plimsoll_protocols::registry::{Answer, Ask, Asking, Unanswered};
@@ -11,7 +11,7 @@ use crate::problems::{self, Source};
 use crate::protocols::asked_in_vain;
 
 /// # Errors
-/// When there is no way to the server, or it does not answer.
+/// When the server can't be reached, or refuses an answer.
 pub(super) fn ask(
     question: &Ask,
     typed: &ArgMatches,

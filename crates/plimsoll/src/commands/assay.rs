@@ -1,4 +1,4 @@
-//! `plimsoll assay`: a run's figures beside what was true, which the envelope of `serve known` holds.
+//! `plimsoll assay`: compares a run's figures with the true ones in the envelope of `serve known`.
 
 mod bounds;
 mod findings;

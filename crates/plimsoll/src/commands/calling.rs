@@ -1,5 +1,5 @@
-//! The commands of protocols that own themselves: the quick form of a plan, for each. One that was typed without a load
-//! has a small one: whoever tries a target out need not choose numbers first.
+//! The commands of protocols, such as `plimsoll grpc`: each is a short form of a plan. Without load flags a small
+//! default load is made, so that a target can be tried out without choosing numbers first.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::planning;
 use crate::problems::Source;
 use crate::process::Process;
 
-/// Clients of a load of which nothing was typed.
+/// Clients of the default load.
 const DEFAULT_CLIENTS: u32 = 10;
-/// How long such a load lasts.
+/// Duration of the default load.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
 /// What every load takes.
@@ -46,7 +46,7 @@ impl Listed for Entry {
         self.name
     }
 
-    /// A URL, and what the protocol takes.
+    /// Returns the command with a URL and the protocol's flags.
     fn command(&self) -> Command {
         let target = Arg::new("target")
             .value_name("URL")
@@ -96,7 +96,7 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
     })
 }
 
-/// The paragraph of a command's help about loads of which nothing is typed.
+/// Returns the paragraph about the default load in a command's help.
 fn default_load_help(entry: &Entry) -> String {
     let time = planned(DEFAULT_DURATION);
     if entry.schedules_itself {
@@ -108,7 +108,7 @@ fn default_load_help(entry: &Entry) -> String {
     }
 }
 
-/// Whether something says how many calls there are, or for how long.
+/// Returns whether any load flag is given.
 fn is_given(load: &LoadSpec) -> bool {
     let is_paced = load.rate.is_some()
         || load.steps.is_some()
@@ -117,8 +117,8 @@ fn is_given(load: &LoadSpec) -> bool {
     is_paced || load.duration.is_some() || load.calls.is_some()
 }
 
-/// Gives a load of which nothing was typed its clients and its time; returns the line that says so. This is done before
-/// the protocol's own flags are applied: how many connections there are depends on it.
+/// Sets clients and duration of the default load if nothing is given; returns the line that says so. This precedes
+/// the protocol's own flags, because the number of connections depends on it.
 fn fill_in_clients(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
     if is_given(load) || entry.schedules_itself {
         return None;
@@ -131,7 +131,8 @@ fn fill_in_clients(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
     ))
 }
 
-/// The same of one that makes no calls of its own accord, after its own flags, one of which says for how long it lasts.
+/// Sets the duration of the default load of a protocol that schedules itself, after the protocol's own flags, one of
+/// which may set it.
 fn fill_in_time(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
     if is_given(load) || !entry.schedules_itself {
         return None;
@@ -184,7 +185,7 @@ mod tests {
         assert_eq!((load.clients, load.rate), (None, None));
     }
 
-    /// A half of a load is a mistake that planning reports, and not another load than was meant.
+    /// An incomplete load is an error that planning reports; completing it could give an unintended load.
     #[test]
     fn partial_load_gets_no_defaults() {
         let http = entry("http");

@@ -1,4 +1,4 @@
-//! `plimsoll certs`: a CA and certificates for a test link.
+//! `plimsoll certs`: makes a CA and certificates for tests.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `plimsoll check`: functional tests of a link, a pass or a failure each.
+//! `plimsoll check`: functional tests of a link, each passed or failed.
 
 use std::io;
 use std::thread;
@@ -73,10 +73,10 @@ struct ReadyArguments {
     within: Period,
 }
 
-/// What is asked whether it is ready.
+/// A server to check for readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
-    /// `HOST:PORT`.
+    /// The server as `HOST:PORT`.
     host: String,
     path: Option<String>,
 }
@@ -132,7 +132,7 @@ fn ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
 }
 
 /// # Errors
-/// When there is no way to the server.
+/// When the server can't be reached.
 pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
     match &arguments.what {
         What::Asked(picked) => ask(picked, environment),

@@ -1,4 +1,4 @@
-//! `plimsoll compare`: what differs between runs, and whether chance alone could do it.
+//! `plimsoll compare`: shows differences between runs and whether they may be due to chance.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// A run that is given several times is still one: the test takes its runs for independent.
+/// Rejects a run that is given twice: the statistical test assumes independent runs.
 fn check_distinct(side: &[Run]) -> Result<(), Failure> {
     let mut known = HashSet::new();
     for run in side {
@@ -127,7 +127,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The comparison for a program. Times are in µs.
+/// Returns the comparison as JSON. Times are in µs.
 fn document(comparison: &Comparison) -> Value {
     let side =
         |side: &Side| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });

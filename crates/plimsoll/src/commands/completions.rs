@@ -1,4 +1,4 @@
-//! `plimsoll completions`: what a shell needs to complete command lines of ours.
+//! `plimsoll completions`: prints completion scripts for shells.
 
 use clap::{Args, Command, ValueEnum};
 use clap_complete::generate;
@@ -43,7 +43,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The command without those below it that help does not show either: the generators offer them.
+/// Returns the command without hidden subcommands, which the generators would offer.
 fn shown(command: &Command) -> Command {
     let visible = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let mut own = Command::new(command.get_name().to_owned())

@@ -1,4 +1,4 @@
-//! What servers and relays print when they have ended.
+//! Prints the final counts of servers and relays.
 
 use plimsoll_engine::defect;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::defects;
 use crate::documents::Json;
 use crate::failure::Failure;
 
-/// Prints counts, in this order, as words or as an object of JSON; panics as well, where there were any.
+/// Prints counts in this order, as text or JSON, followed by the number of panics if there were any.
 ///
 /// # Errors
 /// When stdout can't be written to.
@@ -17,7 +17,7 @@ pub(super) fn conclude(json: &Json, counts: &[(&str, u64)]) -> Result<(), Failur
     print(json, &counts, |_| true)
 }
 
-/// Prints counts; as words those that `is_shown`, which is given their places.
+/// Prints counts; as text only those for which `is_shown`, called with index and count, returns true.
 ///
 /// # Errors
 /// When stdout can't be written to.

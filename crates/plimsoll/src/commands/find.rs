@@ -1,8 +1,8 @@
-//! `plimsoll find`: the highest rate that meets the plan's objectives.
+//! `plimsoll find`: searches for the highest rate that meets the plan's objectives.
 //!
-//! The model decides which trial comes next; here each is carried out as a run of its own,
-//! in the search's directory, and judged. `search.json` is written after every trial. On several
-//! machines shard 0 searches, and the others make their part of each trial.
+//! The model decides which trial comes next; this module runs each trial in the search's directory and judges it.
+//! `search.json` is written after every trial. On several machines shard 0 searches, and the others make their part
+//! of each trial.
 
 mod judging;
 
@@ -85,13 +85,14 @@ pub(crate) struct Arguments {
     pub(crate) shards: ShardFlags,
 }
 
-/// Where the search begins when neither plan nor flag says so.
+/// Rate at which the search starts when neither plan nor flag sets one.
 const DEFAULT_START_RATE: Rate = Rate(100.0);
-/// Without an objective on errors, more of them than this fail a trial.
+/// Share of failed calls that fails a trial, if there is no objective on errors.
 const IMPLIED_ERRORS: f64 = 0.01;
-/// The target's pause between trials.
+/// Pause between trials in which the target settles.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
-/// A trial that is lost goes on as long, so that its curve point means something.
+/// Minimum measured time of a trial whose objectives can no longer be met, so that its point on the curve is
+/// meaningful.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn execute(
@@ -168,7 +169,7 @@ impl Arguments {
     }
 }
 
-/// What a search does, and for how long.
+/// Describes the search and its limits, for `--dry-run`.
 fn outline(plan: &Plan, goal: &Goal) -> String {
     let time = |seconds: f64| planned(Duration::from_secs_f64(seconds));
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
@@ -187,7 +188,7 @@ fn outline(plan: &Plan, goal: &Goal) -> String {
     )
 }
 
-/// Makes the load one that a search can vary, and says where it begins.
+/// Turns the load into a steady rate that a search can vary; returns the start rate per second.
 fn begin(spec: &mut Spec) -> f64 {
     let load = &mut spec.load;
     let start = match &load.rate {
@@ -233,17 +234,17 @@ fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all trials are made of.
+/// What all trials have in common.
 struct Setting<'a> {
     name: &'a str,
     spec: Spec,
-    /// How long a trial drains, where the plan does not say: none changes what that is made of.
+    /// Drain time of trials if the plan sets none, computed once from the original plan.
     drain: Duration,
     process: &'a Process,
     source: Source<'a>,
 }
 
-/// What distinguishes a trial: of this all shards make the same plan.
+/// Parameters of a trial, from which all shards derive the same plan.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Attempt {
     rate_per_s: f64,
@@ -266,13 +267,13 @@ impl Setting<'_> {
     }
 }
 
-/// A search under way.
+/// A search in progress.
 struct Hunt<'a> {
     record: SearchRecord,
     setting: &'a Setting<'a>,
     dir: PathBuf,
     process: &'a Process,
-    /// The shards that make the trials, where there are others than this process.
+    /// The shards that make the trials; `None` if this machine makes them alone.
     team: Option<&'a Team<'a>>,
 }
 
@@ -283,9 +284,9 @@ impl Hunt<'_> {
         self.keep()?;
         let series = Series::new(self.process.progress);
         let outcome = self.search(&series);
-        // The terminal is given back before anything else is shown.
+        // Restore the terminal before anything else is printed.
         drop(series);
-        // What was found until then stays, whatever ended the search.
+        // Save all trials so far, whatever ended the search.
         self.keep()?;
         outcome?;
         execution::show_all(
@@ -308,7 +309,7 @@ impl Hunt<'_> {
         self.process.stop.level() != StopLevel::Run
     }
 
-    /// Trials, one after another, until the model has had enough.
+    /// Runs trials until the model ends the search.
     fn search(&mut self, series: &Series) -> Result<(), Failure> {
         let clock = Clock::new();
         let began = clock.now();
@@ -344,7 +345,7 @@ impl Hunt<'_> {
         }
     }
 
-    /// Carries one trial out, and judges it.
+    /// Runs one trial and judges it.
     fn attempt(
         &self,
         purpose: Purpose,
@@ -393,7 +394,7 @@ impl Hunt<'_> {
         })
     }
 
-    /// Where the search stands when its next trial begins.
+    /// Returns the state of the search before its next trial.
     fn progress_line(&self, purpose: Purpose, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
@@ -414,7 +415,7 @@ impl Hunt<'_> {
         )
     }
 
-    /// A line a trial.
+    /// Returns the line about a finished trial.
     fn line(&self, trial: &Trial) -> String {
         let p99 = trial
             .p99_us
@@ -437,7 +438,7 @@ impl Hunt<'_> {
         }
         match &finding.limit {
             Limit::LeastRate => Exit::ObjectiveMissed,
-            // The target's line is not known.
+            // The target's load line was not found.
             Limit::Generator { .. } => Exit::Invalid,
             _ if finding.line_per_s.is_none() || !finding.confirmed => Exit::Invalid,
             _ => Exit::Done,

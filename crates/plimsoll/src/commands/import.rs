@@ -1,4 +1,4 @@
-//! `plimsoll import`: files of other tools as runs.
+//! `plimsoll import`: converts files of other tools into runs.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     json: Json,
 }
 
-/// A mark a connection: as much as a day of them.
+/// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
 const MAX_S_TIME: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
@@ -57,7 +57,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     import(&arguments.file, arguments)
 }
 
-/// Formats are recognised by reading twice, so that what comes on stdin is put into a file first.
+/// Copies stdin into a file first, because recognising the format needs a second read.
 fn from_stdin(arguments: &Arguments) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::error(format_args!("can't read stdin: {e}"));
     let content = input::stdin().map_err(failed)?;
@@ -95,8 +95,7 @@ fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The file's text, where it is what `openssl s_time` printed. Anything else is for the reader of
-/// lines to judge.
+/// Returns the file's text if it is output of `openssl s_time`; anything else is left to the line reader.
 fn s_time_output(file: &Path) -> Option<String> {
     let mut file = input::open_file(file).ok()?.take(MAX_S_TIME);
     let mut text = String::new();
@@ -104,7 +103,7 @@ fn s_time_output(file: &Path) -> Option<String> {
     (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)
 }
 
-/// The files of a protocol's other tools that this is one of.
+/// Returns the protocol's file format that this file has, if any.
 fn files_of_protocol(path: &Path) -> Option<&'static Files> {
     let mut beginning = Vec::new();
     let file = input::open_file(path).ok()?;

@@ -1,4 +1,4 @@
-//! `plimsoll kubernetes`: a run on several machines as objects of Kubernetes.
+//! `plimsoll kubernetes`: prints or applies Kubernetes manifests of a run on several machines.
 
 use std::path::PathBuf;
 
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 }
 
-/// `process` is started where something is to be waited for.
+/// Prints the manifests, or applies them and waits. `process` is called only in the latter case.
 pub(crate) fn execute(
     arguments: &Arguments,
     made: &Made,
@@ -130,7 +130,7 @@ pub(crate) fn execute(
     let outcome = job.wait(&mut interrupted)?;
     let exit = outcome.exit().map(Exit::from_code);
     if let Some(pod) = outcome.first().filter(|_| exit != Some(Exit::Done)) {
-        // What it says is worth more than that it failed.
+        // The pod's log explains the failure better than its exit code.
         console::notice(job.log(pod, &[LAST_LINES]).unwrap_or_default().trim_end());
     }
     match meeting {

@@ -1,4 +1,4 @@
-//! `plimsoll ladder`: what each variant of a plan adds, measured in turn.
+//! `plimsoll ladder`: measures what each variant of a plan adds.
 
 use std::path::Path;
 
@@ -114,7 +114,7 @@ pub(crate) fn execute(
     })
 }
 
-/// The name, or nothing, and the URL of `NAME=URL`; `None`: it is no URL.
+/// Splits `NAME=URL` into name (possibly empty) and URL; `None` if it is not a URL.
 fn service(typed: &str) -> Option<(&str, &str)> {
     let scheme = typed.split_once("://")?.0;
     match scheme.split_once('=') {
@@ -124,7 +124,7 @@ fn service(typed: &str) -> Option<(&str, &str)> {
 }
 
 /// # Errors
-/// Where a flag of the call is typed beside a plan, which has the call.
+/// When a flag of the call is given with a plan, which defines the call itself.
 fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed =
@@ -146,7 +146,7 @@ fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
 }
 
 impl Arguments {
-    /// A plan whose rungs are these services.
+    /// Returns a plan whose rungs are these services.
     fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &Source::Flags);
         let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;

@@ -1,4 +1,4 @@
-//! `plimsoll man`: the manual pages, made from what `--help` is made from.
+//! `plimsoll man`: writes manual pages from the same definitions as `--help`.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -44,7 +44,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Appends the page of a command and of each below it that help shows, by name.
+/// Appends the pages of a command and of its visible subcommands, by name.
 fn collect(
     command: &Command,
     above: Option<&str>,
@@ -61,11 +61,11 @@ fn display_name(command: &Command) -> String {
     name.to_owned()
 }
 
-/// `above`: the name of the command that it is one of.
+/// Renders the page of a command. `above` is the name of its parent command.
 fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
-    // Without a date, so that every build makes the same page.
+    // No date, so that builds are reproducible.
     let title = display_name(command).to_uppercase();
     let source = concat!("plimsoll ", env!("CARGO_PKG_VERSION"));
     writeln!(page, ".TH \"{title}\" 1 \"\" \"{source}\" Plimsoll")?;
@@ -91,7 +91,7 @@ fn page(command: &Command, above: Option<&str>) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What help calls usage: dozens of flags, each in brackets, would say less.
+/// Returns the synopsis, with the short usage line of help instead of dozens of flags in brackets.
 fn synopsis(command: &Command) -> Roff {
     let mut section = Roff::new();
     section.control("SH", ["SYNOPSIS"]);
@@ -106,7 +106,7 @@ fn synopsis(command: &Command) -> Roff {
     section
 }
 
-/// `Example: what for`, and the lines to type below it.
+/// Returns the examples section; each example is a line `Example: purpose` and the lines to type.
 fn examples(text: &str) -> Roff {
     let mut section = Roff::new();
     section.control("SH", ["EXAMPLES"]);
@@ -122,7 +122,7 @@ fn examples(text: &str) -> Roff {
     section
 }
 
-/// What follows the flags in help, under the headings that manual pages have for it.
+/// Returns the text after the flags in help, under the usual headings of manual pages.
 fn notes(text: &str) -> Roff {
     let mut sections = Roff::new();
     for part in text.split("\n\n") {
@@ -140,7 +140,7 @@ fn notes(text: &str) -> Roff {
     sections
 }
 
-/// Lines as they are: they have columns, or are typed.
+/// Adds lines without filling, to keep columns and commands intact.
 fn verbatim(section: &mut Roff, lines: &str) {
     section.control("nf", []);
     for line in lines.lines() {

@@ -1,4 +1,4 @@
-//! `plimsoll merge`: a run of several machines from what its shards wrote.
+//! `plimsoll merge`: writes the run directory of a run on several machines from its shards' logs.
 
 use std::path::PathBuf;
 

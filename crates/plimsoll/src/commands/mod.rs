@@ -1,4 +1,4 @@
-//! What may be typed: one file a command.
+//! Defines the command line: one file per command.
 
 mod asking;
 pub(crate) mod assay;
@@ -123,7 +123,7 @@ pub(crate) struct Messages {
     pub(crate) log_format: Format,
 }
 
-/// What was typed.
+/// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Cli {
     pub(crate) command: Chosen,
@@ -132,7 +132,7 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// # Errors
-    /// Where the values of flags contradict each other.
+    /// When values of flags contradict each other.
     pub(crate) fn of(matches: &ArgMatches) -> Result<Cli, clap::Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
             let verb = verbs().find(|verb| verb.name == name)?;
@@ -145,14 +145,14 @@ impl Cli {
     }
 }
 
-/// Every command. A flag's variable is its name, and one that is given or not takes `1` and `yes` as well as
-/// `true`, since flags come from variables too.
+/// Returns the command line with all commands. A flag's variable is derived from its name, and a boolean flag accepts
+/// `1` and `yes` as well as `true`, because its value may come from a variable.
 pub(crate) fn command() -> Command {
     with(|_| true)
 }
 
-/// The commands whose names are among `words`, which is all that reading them takes: with the flags of every command, a
-/// start would take 4 ms of CPU in place of 1.5, and a relay 3 MB more.
+/// Returns the command line with only the commands named in `words`, which suffices to parse them: building all
+/// commands would raise a start from 1.5 to 4 ms of CPU time and a relay's memory by 3 MB.
 pub(crate) fn command_of(words: &[OsString]) -> Command {
     with(|name| words.iter().any(|word| word == name))
 }
@@ -163,7 +163,7 @@ fn with(wanted: impl Fn(&str) -> bool) -> Command {
     with_variables(Messages::augment_args(Command::new("plimsoll")).subcommands(own))
 }
 
-/// Flags whose values help does not show where a variable or `.env` sets them.
+/// Flags whose values from variables or `.env` are hidden in help.
 const SECRET_FLAGS: [&str; 6] = [
     "header",
     "metadata",
@@ -194,7 +194,7 @@ fn with_variables(command: Command) -> Command {
     command.mut_subcommands(with_variables)
 }
 
-/// The command that was typed.
+/// The chosen command with its arguments.
 #[derive(Debug)]
 pub(crate) enum Chosen {
     Run(run::Arguments),
@@ -223,9 +223,10 @@ pub(crate) enum Chosen {
     Man(man::Arguments),
 }
 
+/// Parses the matches of one command.
 type Read = dyn Fn(&ArgMatches) -> Result<Chosen, clap::Error>;
 
-/// A command that may be typed.
+/// A command's name, flags and parser.
 struct Verb {
     name: &'static str,
     flags: Box<dyn Fn(Command) -> Command>,
@@ -250,7 +251,7 @@ impl Verb {
     }
 }
 
-/// Returns all commands, in the order of help.
+/// Returns all commands in the order of help.
 fn verbs() -> impl Iterator<Item = Verb> {
     let measuring = [
         Verb::of("run", Chosen::Run),
@@ -284,7 +285,7 @@ fn verbs() -> impl Iterator<Item = Verb> {
 }
 
 impl Chosen {
-    /// What a command that measures leaves for other programs.
+    /// Returns the document flags of a measuring command.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match self {
             Chosen::Run(arguments) => Some(&arguments.output.documents),
@@ -298,7 +299,7 @@ impl Chosen {
         }
     }
 
-    /// What becomes of the commands and plugins that its plan names.
+    /// Returns whether commands and plugins of its plan are run, and announced.
     pub(crate) fn plan_code(&self) -> PlanCode {
         let only_shown = match self {
             Chosen::Run(run) => run.output.dry_run,
@@ -310,7 +311,7 @@ impl Chosen {
             }
             Chosen::Stack(stack) => stack.only_shows(),
             Chosen::Shard(_) => return PlanCode::Unannounced,
-            // What runs elsewhere runs its commands there.
+            // Commands of loads made on other machines run there.
             _ => true,
         };
         if only_shown {
@@ -320,10 +321,10 @@ impl Chosen {
         }
     }
 
-    /// Where the shard that this is meets the others, if it is one.
+    /// Returns this shard's context; `None` if this process is not a shard.
     ///
     /// # Errors
-    /// Where it is not known which shard this is.
+    /// When it can't be determined which shard this is.
     fn meeting(&self, environment: &Environment) -> Result<Option<Meeting>, Failure> {
         let (shards, loads, dry_run) = match self {
             Chosen::Run(run) => (&run.shards, Loads::One, run.output.dry_run),
@@ -343,11 +344,10 @@ impl Chosen {
     }
 }
 
-/// Does what was chosen, and writes the documents that were asked for, also of what was measured
-/// before an error.
+/// Runs the command and writes the requested documents, including those of measurements made before an error.
 ///
 /// # Errors
-/// When the command could not do its work.
+/// When the command fails, or a document can't be written.
 pub(crate) fn execute(
     cli: Cli,
     origins: &Origins,
@@ -392,7 +392,7 @@ fn carry_out(
             ));
         }
         let logging = messages.verbose || messages.trace;
-        // The process that started a load reports for those that share it.
+        // Only the supervisor of a multi-process load exports telemetry.
         if let Some(wanted) = messages.telemetry.as_deref().filter(|_| leads) {
             telemetry::start(wanted, &messages.telemetry_header, environment)?;
         }

@@ -1,4 +1,4 @@
-//! `plimsoll payload`: a file of an exact size.
+//! `plimsoll payload`: makes a file of an exact size.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
         let written = fill(&mut io::stdout().lock(), arguments.size.0);
         return match written {
-            // A reader that went away early (`| head`) is no error.
+            // A closed pipe (`| head`) is not an error.
             Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::error(format_args!("can't write to stdout: {e}")))
             }
@@ -58,7 +58,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     })?;
     let written = fill(&mut file, arguments.size.0).and_then(|()| output::settle(&file));
     if let Err(e) = written {
-        // A file of another size than asked for must not be left behind.
+        // Don't leave a file of the wrong size.
         let _ = std::fs::remove_file(&arguments.file);
         return Err(Failure::error(format_args!("can't write {shown}: {e}")));
     }
@@ -66,7 +66,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Writes so many bytes.
+/// Writes `size` bytes.
 fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
     let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0u8; BLOCK_BYTES];
@@ -82,7 +82,7 @@ fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
     out.flush()
 }
 
-/// Bytes that don't compress, the same every time (xorshift64).
+/// Generates incompressible bytes, the same every time (xorshift64).
 struct Mixer(u64);
 
 impl Mixer {

@@ -1,13 +1,13 @@
-//! Commands that a registry lists. Each has flags of its own, and those that all of its kind have.
+//! Subcommands from a registry. Each has its own flags and those common to its kind.
 
 use std::fmt::Debug;
 
 use clap::error::{Error, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-/// What a registry lists for each.
+/// An entry of a registry that becomes a subcommand.
 pub(crate) trait Listed: Debug + Sized + 'static {
-    /// The flags that all have.
+    /// Flags common to all entries.
     type Shared: Args + Debug;
 
     fn all() -> &'static [Self];
@@ -18,11 +18,11 @@ pub(crate) trait Listed: Debug + Sized + 'static {
     fn command(&self) -> Command;
 }
 
-/// The one that was typed.
+/// The chosen entry with its parsed flags.
 #[derive(Debug)]
 pub(crate) struct Picked<T: Listed> {
     pub(super) of: &'static T,
-    /// Its own flags.
+    /// Matches of the entry's own flags.
     pub(super) typed: ArgMatches,
     pub(super) shared: T::Shared,
 }

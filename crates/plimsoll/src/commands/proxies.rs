@@ -1,4 +1,4 @@
-//! `plimsoll proxies`: the proxies that a ladder can put between load and server.
+//! `plimsoll proxies`: lists the proxies that a ladder can put between load and server.
 
 use clap::Args;
 use plimsoll_model::spec::{Secured, Wire};

@@ -1,5 +1,5 @@
-//! `plimsoll relay`: what carries a service's traffic. `gateway`: WebSocket clients on one
-//! side, the bus on the other; `sidecar`: an application's connections.
+//! `plimsoll relay`: relays a service's traffic. `gateway` connects WebSocket clients to the bus; `sidecar` relays an
+//! application's connections.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use crate::listening::listening_address;
 use crate::processor;
 use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
 
-/// How long a process waits for its Redis at the start.
+/// How long to wait for Redis at startup.
 const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
 
 /// Proxy a service's traffic.
@@ -170,10 +170,10 @@ impl ServiceFlags {
         Proxies::new(&self.trusted_proxy)
     }
 
-    /// The keys of sessions' tokens.
+    /// Returns the keys that sign and verify session tokens.
     ///
     /// # Errors
-    /// Where a secret can't be read or used.
+    /// When a secret can't be read or is unusable.
     pub(super) fn keys(
         &self,
         environment: &Environment,
@@ -183,10 +183,10 @@ impl ServiceFlags {
         Keys::new(&secrets).map_err(Failure::error)
     }
 
-    /// Listens where `flag` says.
+    /// Binds the address `listen`, the value of `flag`.
     ///
     /// # Errors
-    /// When it says no address, or that can't be had.
+    /// When it is not an address, or is taken.
     pub(super) fn bind(&self, flag: &str, listen: &str, drain: Period) -> Result<Bound, Failure> {
         Listen {
             address: listening_address(flag, listen)?,
@@ -204,7 +204,7 @@ impl ServiceFlags {
         .map_err(Failure::error)
     }
 
-    /// Says where `name` listens.
+    /// Prints where `name` listens.
     ///
     /// # Errors
     /// When stdout can't be written to.
@@ -217,7 +217,7 @@ impl ServiceFlags {
     }
 }
 
-/// A connection carries the subscriptions of thousands of sessions, where other programs take one for each.
+/// Maximum number of subscriber connections; each carries the subscriptions of thousands of sessions.
 const MAX_SUBSCRIBERS: u16 = 64;
 
 /// The bus between backends and gateways.
@@ -261,12 +261,12 @@ pub(super) struct BusFlags {
 }
 
 impl BusFlags {
-    /// The bus over Redis, where one is named.
+    /// Returns the bus: over Redis if a URL is given, otherwise within this process.
     pub(super) async fn connect(&self) -> Result<Bus, Failure> {
         let Some(url) = &self.redis else {
             return Ok(Bus::embedded(self.session_ttl.0));
         };
-        // Not by the parser of the arguments, whose errors would repeat the password.
+        // Parse it here: errors of clap would print the password.
         let address = url.parse().map_err(|e: String| {
             Failure::usage(
                 format_args!("--redis: {e}"),
@@ -290,14 +290,14 @@ impl BusFlags {
         Ok(bus)
     }
 
-    /// The address with what TLS needs.
+    /// Adds CA and client certificate to the address.
     fn trusting(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
         let read = |flag: &str, path: &Option<PathBuf>| {
             let content = path.as_ref().map(|path| failure::read(flag, path));
             content.transpose()
         };
         if let Some((cert, key)) = self.redis_cert.as_ref().zip(self.redis_key.as_ref()) {
-            // What is wrong with them is told here: the client library might quote the key.
+            // Check the files here, because an error of the client library might quote the key.
             let provider = rustls::crypto::aws_lc_rs::default_provider();
             let (cert, key) = (Named("--redis-cert", cert), Named("--redis-key", key));
             files::identity(cert, key, &provider).map_err(Failure::error)?;
@@ -321,11 +321,11 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     }
 }
 
-/// What a running sidecar is asked for.
+/// An event for a running sidecar.
 enum Wanted {
     Reload,
     Stop,
-    /// It serves no longer as it should: it is to be stopped.
+    /// The sidecar has failed and is to be stopped.
     GiveUp(SidecarError),
 }
 
@@ -350,7 +350,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     })?;
     let sidecar = Sidecar::start(&config, move |error| {
-        // Received until the sidecar has stopped.
+        // The receiver lives until the sidecar has stopped.
         let _ = failures.send(Wanted::GiveUp(error));
     });
     let sidecar = sidecar.map_err(Failure::error)?;
@@ -367,7 +367,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         Wanted::GiveUp(error) => Some(error),
         Wanted::Reload | Wanted::Stop => None,
     };
-    // The sender lives in the signal handler for as long as the process does.
+    // The signal handler keeps a sender, so this never fails.
     let failed = loop {
         match wanted.recv() {
             Ok(Wanted::Reload) => reload_sidecar(&sidecar, &arguments.file),
@@ -376,14 +376,14 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         }
     };
     sidecar.stop();
-    // A thread may fail while the others end what is in flight.
+    // A thread may fail while the others drain.
     match failed.or_else(|| wanted.try_iter().find_map(failure)) {
         Some(error) => Err(Failure::error(error)),
         None => Ok(Exit::Done),
     }
 }
 
-/// Goes on with what the file holds now, where that can be used.
+/// Reloads the configuration file; an invalid one changes nothing.
 fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     let name = file.display();
     let read = sidecar_file(file).and_then(|config| {
@@ -395,7 +395,7 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     match read {
         Ok(config) => {
             console::notice(format_args!("{name}: read again"));
-            // Calls do not depend on anybody reading this.
+            // Relaying does not depend on this output.
             if let Err(failure) = announce_routes(sidecar, &config) {
                 console::notice(format_args!("{failure}"));
             }
@@ -420,7 +420,7 @@ fn sidecar_file(file: &Path) -> Result<Config, Failure> {
     })
 }
 
-/// Prints where each route listens, and which of them hold their upstreams to nothing.
+/// Prints where each route listens, and warns about routes that do not verify their upstream.
 fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     for route in config.insecure_routes() {
         console::notice(format_args!(

@@ -1,7 +1,7 @@
-//! SIGHUP: a server reads its certificates and secrets again.
+//! Reloads certificates and secrets of a server at SIGHUP.
 //!
-//! Files that can't be used change nothing, and are reported. Secrets from variables stay: a
-//! process's variables do not change.
+//! Unusable files change nothing and are reported. Secrets from variables stay, because a process's environment does
+//! not change.
 
 use plimsoll_protocols::serving::Renewal;
 use plimsoll_relays::token::Keys;
@@ -12,7 +12,7 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::stopping;
 
-/// Renews at every SIGHUP from here on.
+/// Installs the SIGHUP handler.
 ///
 /// # Errors
 /// When the system refuses the handler.

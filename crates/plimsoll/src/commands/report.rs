@@ -1,4 +1,4 @@
-//! `plimsoll report`: runs again, as tables, as JSON, or exported.
+//! `plimsoll report`: shows runs again as tables or JSON, or exports them.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     documents: DocumentFlags,
 }
 
-/// Formats that runs of all protocols have.
+/// Export formats of all protocols.
 const COMMON_FORMATS: [(&str, &str); 6] = [
     ("lines", "a JSON object a call"),
     ("hdr", "an HdrHistogram log"),
@@ -73,7 +73,7 @@ const COMMON_FORMATS: [(&str, &str); 6] = [
     ("parquet", "the same tables, in builds that have it"),
 ];
 
-/// All formats, for people.
+/// Lists all formats for help and errors.
 fn formats() -> String {
     let of_protocols = registry::files().map(|files| (files.name, files.about));
     let all = COMMON_FORMATS.into_iter().chain(of_protocols);
@@ -101,17 +101,17 @@ pub(crate) fn execute(arguments: &Arguments, origins: &Origins) -> Result<Exit, 
         contents.print_json(overhead_over)?;
         written = true;
     }
-    // Where nothing else was asked for, the tables are.
+    // Without any other output, show the tables.
     if !written {
         show(&contents, overhead_over)?;
     }
     Ok(Exit::Done)
 }
 
-/// The delay of the server that what is shown is to be in excess of.
+/// Returns the server's own delay, which shown times are to exclude.
 ///
 /// # Errors
-/// Where nothing that is asked for shows it.
+/// When no requested output would show it.
 fn overhead_over(
     arguments: &Arguments,
     contents: &Contents,
@@ -131,7 +131,7 @@ fn overhead_over(
         )),
         Some(_) => None,
     };
-    // A variable is for whichever command shows it.
+    // A value from a variable may be meant for another command, so it is ignored.
     let is_typed = origins.strength("overhead_over") == Some(Strength::CommandLine);
     match refused {
         Some(failure) if is_typed => Err(failure),
@@ -147,7 +147,7 @@ fn only_runs(flag: &str) -> Failure {
     )
 }
 
-/// Writes what was asked for besides the run.
+/// Exports a run in the requested format, if any.
 ///
 /// # Errors
 /// When it can't be written.
@@ -157,7 +157,7 @@ pub(crate) fn export_besides(run: &Run, asked: Option<Export>) -> Result<(), Fai
     })
 }
 
-/// Prints what was printed when it was made.
+/// Prints the same tables as the command that made the run.
 fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Failure> {
     let options = terminal::Options {
         overhead_over,
@@ -183,7 +183,7 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
             ladder::render(record, &options),
             closing::of_ladder(record, &options),
         ),
-        // Of several, each has its own where it begins.
+        // Only a single run gets a closing answer; several have theirs at the top of each table.
         Contents::Runs(runs) => (
             each(runs),
             match &runs[..] {
@@ -247,7 +247,7 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tables for notebooks, into a folder.
+/// Writes tables for notebooks into a folder.
 fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> {
     let format = match format {
         "csv" => data::Format::Csv,
@@ -280,7 +280,7 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Writes a run into a folder as files of another tool.
+/// Writes a run into a folder in another tool's file format.
 fn export_files(run: &Run, files: &Files, folder: &Path) -> Result<(), Failure> {
     match (files.export)(run, folder).map_err(|e| Failure::error(chain(&*e)))? {
         Written::All(text) => console::confirmation(text),

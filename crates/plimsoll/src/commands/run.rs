@@ -1,4 +1,4 @@
-//! `plimsoll run`: plan files, one after another.
+//! `plimsoll run`: runs plan files, one after another.
 
 use std::path::PathBuf;
 
@@ -57,7 +57,7 @@ pub(crate) fn execute(
     if arguments.plans.len() > 1 {
         arguments.output.check_for_several()?;
     }
-    // All plans are checked before the first one runs.
+    // Check all plans before the first one runs.
     let mut ready = Vec::new();
     for path in &arguments.plans {
         let (mut spec, text) = planning::read(path)?;
@@ -88,7 +88,7 @@ pub(crate) fn execute(
         return shards::execute(spec, plan, &arguments.output, process, meeting);
     }
     if arguments.output.dry_run && arguments.output.documents.json && ready.len() > 1 {
-        // Several plans are shown in one document, too.
+        // Several plans are printed as one JSON document.
         let shown: Vec<Spec> = ready
             .iter()
             .map(|(spec, asked)| asked.shown(spec))
@@ -103,7 +103,7 @@ pub(crate) fn execute(
                     Ok(())
                 })?
             }
-            // Shown as typed: what a lane does not say it has from the plan.
+            // The plan is shown as written: keys that a lane lacks come from the plan itself.
             Asked::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
             Asked::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
@@ -115,18 +115,18 @@ pub(crate) fn execute(
     Ok(worst)
 }
 
-/// What a plan file asks for.
+/// The load that a plan file describes.
 enum Asked {
     One(Box<Plan>),
     Lanes(Lanes),
 }
 
 impl Asked {
-    /// What a dry run shows of it.
+    /// Returns the specification that a dry run shows.
     fn shown(&self, spec: &Spec) -> Spec {
         match self {
             Asked::One(plan) => spec.filled_in(plan),
-            // As typed: what a lane does not say it has from the plan.
+            // As written: keys that a lane lacks come from the plan itself.
             Asked::Lanes(_) => spec.without_secrets(),
         }
     }

@@ -1,4 +1,4 @@
-//! The secret that sessions' tokens are signed with, from files or variables.
+//! Reads the secret that signs session tokens, from files or variables.
 
 use std::path::PathBuf;
 
@@ -17,21 +17,21 @@ pub(super) struct SecretFlags {
     jwt_secret_file: Vec<PathBuf>,
 }
 
-/// What follows where no secret is given.
+/// What to do when no secret is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
     Fails,
-    /// Nobody else has to know it: backend and gateway are one process.
+    /// Generate one: backend and gateway are one process, so nothing else needs it.
     Random,
 }
 
 impl SecretFlags {
-    /// Another reading may find others.
+    /// Returns whether secrets come from files, which may change.
     pub(super) fn is_of_files(&self) -> bool {
         !self.jwt_secret_file.is_empty()
     }
 
-    /// At least one secret, the one to sign with first.
+    /// Returns at least one secret, the signing one first.
     pub(super) fn read(
         &self,
         environment: &Environment,

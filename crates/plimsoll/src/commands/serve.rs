@@ -1,4 +1,4 @@
-//! `plimsoll serve`: the reference servers. Those of protocols are listed by their registry.
+//! `plimsoll serve`: runs the reference servers. Those of protocols come from the registry.
 
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{now, utc};
@@ -91,7 +91,7 @@ impl Picked<Server> {
                     workers: listen.workers,
                     stopped,
                 };
-                // A broken file is reported before the server announces itself.
+                // An invalid file is reported before the server announces itself.
                 let serving = self.of.serving(&self.typed, place)?;
                 listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)

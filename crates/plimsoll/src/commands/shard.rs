@@ -1,8 +1,7 @@
-//! `plimsoll shard`: one of the processes that share a load, started by another plimsoll.
+//! `plimsoll shard`: a process of a multi-process load, started by its supervisor.
 //!
-//! It talks on its standard input and output ([`wire`](crate::spread::wire)) with the
-//! process that started it, which watches the server, keeps the run and judges it. At the
-//! end of its input it stops.
+//! It exchanges messages ([`wire`](crate::spread::wire)) on stdin and stdout with the supervisor, which watches the
+//! server, writes the run and judges it. It stops when its input ends.
 
 use std::io::{BufRead, Write};
 use std::net::IpAddr;
@@ -73,7 +72,7 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&Message::Defect(failure.to_string()))
         }
-        // Whoever started this process reports it.
+        // The supervisor reports the failure.
         Err(failure) => send(&Message::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
@@ -114,7 +113,7 @@ fn carry(arguments: &Arguments, process: &Process) -> Result<End, Failure> {
     Ok(End::of(finished))
 }
 
-/// Reads the orders of the other process on a thread of its own.
+/// Reads orders of the supervisor on a separate thread.
 fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
@@ -127,18 +126,17 @@ fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
             if order == Order::Stop {
                 stop.request();
             }
-            // The load may be past its beginning, or over.
+            // The receiver is gone once the load has started.
             let _ = sender.send(order);
         }
-        // Nobody is left who could want what is measured.
+        // Without a supervisor nobody needs the measurements, so stop immediately.
         stop.request();
         stop.request();
     })?;
     Ok(orders)
 }
 
-/// Sends heartbeats from a thread of its own: the others can't
-/// wait for one that stands still.
+/// Sends heartbeats from a separate thread, so that the supervisor can detect a stalled process.
 fn send_heartbeats() -> Result<(), Failure> {
     threads::start("heartbeat", || {
         loop {
@@ -149,7 +147,7 @@ fn send_heartbeats() -> Result<(), Failure> {
     .map(drop)
 }
 
-/// Where nobody reads it, the input ends, too, and with it this process.
+/// Sends a message. Errors are ignored: if nobody reads the output, the input ends as well and stops this process.
 fn send(message: &Message) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());

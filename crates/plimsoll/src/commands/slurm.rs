@@ -1,4 +1,4 @@
-//! `plimsoll slurm`: a run on several machines as a batch script.
+//! `plimsoll slurm`: prints a batch script for a run on several machines.
 
 use std::path::PathBuf;
 

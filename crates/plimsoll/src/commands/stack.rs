@@ -1,4 +1,4 @@
-//! `plimsoll stack`: a whole token-streaming stack on this machine, up and down.
+//! `plimsoll stack`: starts and stops a complete token-streaming stack on this machine.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -222,7 +222,7 @@ struct RunArguments {
 }
 
 impl Arguments {
-    /// Returns the documents of a load, where the command puts one.
+    /// Returns the document flags, if the command makes a load.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
             Action::Run(arguments) => Some(&arguments.output.documents),
@@ -230,7 +230,7 @@ impl Arguments {
         }
     }
 
-    /// Whether a load is only shown, or none is put.
+    /// Returns whether no load is made, or only shown.
     pub(crate) fn only_shows(&self) -> bool {
         match &self.action {
             Action::Run(arguments) => arguments.output.dry_run,
@@ -264,13 +264,13 @@ pub(crate) fn execute(
 }
 
 impl RunArguments {
-    /// Sessions that the load is going to have at once, where that is known.
+    /// Returns the number of concurrent sessions of the load, if known.
     fn clients(&self) -> Option<u32> {
         self.load.keys.clients.or(self.load.fleet)
     }
 }
 
-/// Brings a stack up and leaves it there.
+/// Starts a stack and leaves it running.
 fn bring_up(
     place: &Place,
     flags: &TopologyFlags,
@@ -297,7 +297,7 @@ fn take_down(dir: &Path) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// `clients`: sessions that the load is going to have at once, where that is known.
+/// Starts a stack. `clients` is the number of concurrent sessions of the load, if known.
 fn up(
     place: &Place,
     flags: &TopologyFlags,
@@ -350,7 +350,7 @@ fn load(arguments: &RunArguments, stack: &Stack, process: &Process) -> Result<Ex
     arguments.load.apply(&mut spec, &process.origins)?;
     let mut plan = planning::plan(&spec, &process.environment, &Source::Flags)?;
     if spec.watch.is_none() {
-        // Not the balancers alone, which listen on the target's port.
+        // Watch all started processes; by the target's port only the balancers would be found.
         plan.watch = Watch::Started;
     }
     execution::execute(

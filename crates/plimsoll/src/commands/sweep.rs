@@ -1,5 +1,5 @@
-//! `plimsoll sweep`: files fetched over TLS links of many kinds, each compared with what the
-//! machine can do in memory.
+//! `plimsoll sweep`: measures file transfers over many kinds of TLS links, each compared with the limit of the
+//! machine's cryptography in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use crate::problems::Source;
 use crate::process::Process;
 use crate::shards::Meeting;
 
-/// The table of metrics in a sweep's directory, for spreadsheets and for programs.
+/// Names of the table of metrics in a sweep's directory, for spreadsheets and for programs.
 const CSV_FILE: &str = "metrics.csv";
 const JSON_FILE: &str = "metrics.json";
 
@@ -64,10 +64,10 @@ pub(crate) fn execute(
     climb(&spec, &asked, flags.documents.screen())
 }
 
-/// Measures the rungs of a ladder that was typed as flags.
+/// Measures the rungs of a ladder that was given as flags (`fetch --mode both`).
 ///
 /// # Errors
-/// As [`climb`].
+/// Those of `climb`.
 pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
     if output.save_or_show(spec)? {
         return Ok(Exit::Done);
@@ -82,10 +82,10 @@ pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Res
     climb(spec, &asked, output.screen())
 }
 
-/// Measures the links that the axes of `spec` make, and shows them.
+/// Measures the links of the axes in `spec` and shows the results.
 ///
 /// # Errors
-/// Where they are no links to fetch files over, could not be measured, or can't be kept.
+/// When they don't fetch files over TLS, could not be measured, or the record can't be saved.
 fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure> {
     sweeping::check(spec, asked.kind)?;
     climbing::execute(spec, asked, |mut climb| {
@@ -93,7 +93,7 @@ fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure
         let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
         climb.record.limits = Some(limits);
         let measured = climb.run();
-        // What was measured is shown even where it ended in an error.
+        // Show the measurements even if the sweep ended with an error.
         if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
             show(&climb.record, &climb.dir, screen, &asked.process.made)?;
         }
@@ -106,7 +106,7 @@ fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure
     })
 }
 
-/// The suites and groups of all plans.
+/// Returns the suites and groups that any plan offers.
 fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
@@ -146,7 +146,7 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
     }
 }
 
-/// A sweep in which nothing succeeded is an error, whatever its objectives.
+/// Returns the exit code; without a successful call it is an error, whatever the objectives.
 fn verdict(record: &LadderRecord) -> Exit {
     let volumes = record.rungs.iter().flat_map(|r| &r.slices);
     let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);

@@ -1,4 +1,4 @@
-//! The flags of every command that serves over TLS.
+//! TLS flags of all commands that serve.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub(super) struct ServerTlsFlags {
 }
 
 impl ServerTlsFlags {
-    /// `None`: plaintext.
+    /// Returns the TLS settings; `None` for plaintext.
     pub(super) fn tls(&self) -> Option<Tls> {
         let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
         Some(Tls {
@@ -76,7 +76,7 @@ impl ServerTlsFlags {
         self.tls_cert.is_some()
     }
 
-    /// How a link is secured, for a person.
+    /// Describes how the link is secured.
     pub(super) fn link(&self) -> String {
         let versions: Vec<_> = self.versions().iter().map(|v| v.name()).collect();
         match (&self.tls_cert, &self.tls_client_ca) {

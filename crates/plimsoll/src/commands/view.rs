@@ -1,8 +1,8 @@
-//! `plimsoll view`: a folder of runs as pages for a browser on this machine.
+//! `plimsoll view`: serves a folder of runs as pages to a browser on this machine.
 //!
-//! Pages are made when they are asked for, from run directories alone. What an address names is looked up in
-//! the list of what the folder holds, so that nothing outside of it can be read. Only this machine is answered,
-//! and only by names of this machine: a page of another site that has its own name lead here gets nothing.
+//! Pages are rendered on request from run directories. IDs in URLs are looked up in the list of directories found, so
+//! that nothing outside of the folder can be read. Only loopback clients with a loopback Host are answered, which
+//! defeats DNS rebinding by other sites.
 
 mod shelf;
 
@@ -72,7 +72,7 @@ async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<Stri
     if ![Method::GET, Method::HEAD].contains(request.method()) {
         return response(StatusCode::METHOD_NOT_ALLOWED, String::new(), &[]);
     }
-    // Waited for outside of the thread, so that a connection that is closed meanwhile makes no page.
+    // Wait for the lock outside of the thread, so that a request that is cancelled meanwhile renders no page.
     let mut shelf = shelf.lock_owned().await;
     let made = tokio::task::spawn_blocking(move || {
         let uri = request.uri();
@@ -82,7 +82,7 @@ async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<Stri
         Ok(Answer::Page(page)) => (StatusCode::OK, page),
         Ok(Answer::Unknown(page)) => (StatusCode::NOT_FOUND, page),
         Ok(Answer::Failed(page)) => (StatusCode::UNPROCESSABLE_ENTITY, page),
-        // The panic was reported when it happened.
+        // The panic was already reported.
         Err(_) => return response(StatusCode::INTERNAL_SERVER_ERROR, String::new(), &[]),
     };
     let fields = [
@@ -108,7 +108,7 @@ fn response(
     response
 }
 
-/// Whether a Host field names this machine, with or without a port.
+/// Returns whether a Host field is a loopback name, with or without a port.
 fn is_here(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,

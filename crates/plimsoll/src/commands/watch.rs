@@ -1,4 +1,4 @@
-//! `plimsoll watch`: a run of several machines while it goes on.
+//! `plimsoll watch`: shows a run on several machines while it is in progress.
 
 use clap::Args;
 

@@ -72,7 +72,7 @@ fn env_file_cannot_run_commands_or_plugins() {
             .is_none()
     );
     assert_eq!(environment.refusals().count(), 4);
-    // The process sets what it wants to.
+    // The process's own environment may set it.
     environment
         .process
         .insert("SSLKEYLOGFILE".into(), "own".into());
@@ -81,7 +81,7 @@ fn env_file_cannot_run_commands_or_plugins() {
             .needed_but_refused("PLIMSOLL_KEY_LOG", "http")
             .is_none()
     );
-    // A stronger file's value counts in place of a line that can't be read.
+    // A file with precedence replaces a malformed line.
     environment.read_file(".env", "T_DURATION_SEC=5");
     assert!(
         environment

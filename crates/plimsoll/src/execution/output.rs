@@ -1,4 +1,4 @@
-//! The places that the results of a load go to.
+//! The flags that say where the results of a load go.
 
 use std::path::PathBuf;
 
@@ -48,10 +48,10 @@ impl OutputFlags {
         self.save_plan.as_deref().is_some_and(documents::is_stdout)
     }
 
-    /// Writes `spec` where the flags say so. True: it was only to be shown, and has been.
+    /// Saves or prints `spec` as requested; returns true for a dry run, which does nothing else.
     ///
     /// # Errors
-    /// When a file can't be written, or stdout is to have two documents.
+    /// When a file can't be written, or two documents would go to stdout.
     pub(crate) fn save_or_show(&self, spec: &Spec) -> Result<bool, Failure> {
         self.save(spec)?;
         if self.dry_run && !self.saves_to_stdout() {
@@ -60,7 +60,7 @@ impl OutputFlags {
         Ok(self.dry_run)
     }
 
-    /// Writes the plan file that was asked for.
+    /// Writes the plan file of `--save-plan`.
     pub(super) fn save(&self, spec: &Spec) -> Result<(), Failure> {
         let Some(path) = &self.save_plan else {
             return Ok(());
@@ -76,7 +76,7 @@ impl OutputFlags {
     }
 
     /// # Errors
-    /// Where one place can't hold the results of several plans.
+    /// When a flag names one place for the results of several plans.
     pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
         for (flag, given) in [
             ("--out", self.out.is_some()),

@@ -1,4 +1,4 @@
-//! The run directory as a reader of what happens in a run.
+//! Writes the run directory from the observations of a run.
 
 use std::io;
 use std::path::Path;
@@ -21,9 +21,9 @@ use crate::spread::Spread;
 pub(super) struct Recording<'a> {
     writer: RunWriter,
     dir: &'a Path,
-    /// The directory was there before.
+    /// Whether the directory existed before.
     existed: bool,
-    /// Something was measured.
+    /// Whether any interval was measured.
     has_intervals: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Recording<'a> {
             .notes
             .extend(replayed.flat_map(|arrivals| arrivals.notes()));
         if never_began(dir) {
-            // So that the same command can be given again.
+            // Lets the same command be repeated after a run that never started.
             discard(dir, true);
         }
         let existed = dir.exists();
@@ -69,12 +69,12 @@ impl<'a> Recording<'a> {
         console::notice(text);
     }
 
-    /// What the live view took of a processor.
+    /// Records the CPU time of the live view.
     pub(super) fn live_view(&mut self, cpu: Duration) {
         self.writer.live_view(cpu);
     }
 
-    /// Keeps what was learned on the way.
+    /// Records connections, negotiated TLS parameters and server processes.
     pub(super) fn note(&mut self, finished: &Finished) {
         let established = &finished.established;
         let writer = &mut self.writer;
@@ -99,10 +99,10 @@ impl<'a> Recording<'a> {
         self.writer.server_processes(&finished.watched_pids);
     }
 
-    /// The run, which came to its end.
+    /// Finishes the run directory of a run that reached its end.
     ///
     /// # Errors
-    /// When it can't be kept.
+    /// When it can't be written.
     pub(super) fn finish(mut self, ending: Ending) -> Result<Run, ExecutionError> {
         if let Some(reason) = &ending.reason {
             self.writer.log(reason);
@@ -114,10 +114,10 @@ impl<'a> Recording<'a> {
         })
     }
 
-    /// The run of a load that failed.
+    /// Finishes the run directory of a load that failed.
     ///
     /// # Errors
-    /// When it did not begin, or can't be kept.
+    /// When the load did not start, or the run can't be saved.
     pub(super) fn failed(mut self, error: EngineError, plan: &Plan) -> Result<Run, ExecutionError> {
         if self.has_intervals {
             return self.finish(Ending::partial(error.to_string()));
@@ -127,10 +127,10 @@ impl<'a> Recording<'a> {
         if is_the_targets {
             let reason = format!("{NOT_BEGUN}{failure}");
             self.writer.log(&reason);
-            // What can't be kept either is the lesser problem.
+            // A directory that can't be written is the lesser problem.
             let _ = self.writer.finish(Ending::partial(reason));
         } else {
-            // Nothing was measured, so nothing is kept, and the same command can be given again.
+            // Nothing was measured: remove the files, so that the same command can be repeated.
             drop(self.writer);
             discard(self.dir, self.existed);
         }
@@ -165,10 +165,10 @@ impl Reporter for Recording<'_> {
     }
 }
 
-/// How the reason begins of a run without a load.
+/// Start of the reason of a run whose load never started.
 const NOT_BEGUN: &str = "the load did not begin: ";
 
-/// The target was not to be reached: a result, though there is nothing to measure. What this machine lacked is none.
+/// Returns whether the target was unreachable. That is a result and is kept; a lack of local resources is not.
 fn is_the_targets(error: &EngineError) -> bool {
     match error {
         EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(Blame::Client),
@@ -177,12 +177,12 @@ fn is_the_targets(error: &EngineError) -> bool {
     }
 }
 
-/// The directory is that of a run whose target was not to be reached.
+/// Returns whether the directory is that of a run whose target was unreachable.
 pub(super) fn never_began(dir: &Path) -> bool {
     Run::load(dir).is_ok_and(|run| run.reason.is_some_and(|r| r.starts_with(NOT_BEGUN)))
 }
 
-/// Takes away the files of a run that never began.
+/// Removes the files of a run that never started.
 fn discard(dir: &Path, existed: bool) {
     for name in [
         run::file::PLAN,
@@ -199,14 +199,14 @@ fn discard(dir: &Path, existed: bool) {
     }
 }
 
-/// What to do where a directory can't be written.
+/// Help for a directory that can't be written.
 pub(super) const OTHER_DISK: &str =
     "give a directory on a disk with room, which this user may write to, with --out";
 
-/// What to do where a file may not grow any further.
+/// Help for a file at its size limit.
 const RAISE_FILE_SIZE: &str = "raise the limit of file sizes: `ulimit -f unlimited`";
 
-/// Returns what to do about an error of writing to a run directory, where that is known.
+/// Returns help for an error of writing a run directory, if there is any.
 fn remedy_of(error: &run::RunError) -> Option<&'static str> {
     match error {
         run::RunError::Io { source, .. } => Some(match source.kind() {
@@ -217,7 +217,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
     }
 }
 
-/// The run directory can't be written.
+/// Returns the failure to write a run directory.
 pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
     match remedy_of(error) {

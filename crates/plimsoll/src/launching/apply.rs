@@ -1,8 +1,8 @@
-//! The objects of a run handed to a cluster by `kubectl`, and its job waited for.
+//! Submits a run's manifests to a cluster with `kubectl` and waits for its job.
 //!
-//! Everything is asked of `kubectl`, which knows the cluster and how to get in. What comes of a job is read from
-//! its own conditions and from its pods' containers; a pod that does not come up is reported, and shards that wait
-//! for it end the job after their barrier.
+//! All access is through `kubectl`, which knows the cluster and its credentials. The result is read from the job's
+//! conditions and its pods' container states. A pod that does not start is reported; shards that wait for it end the
+//! job after their barrier timeout.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -15,48 +15,48 @@ use serde_json::Value;
 use crate::console;
 use crate::failure::Failure;
 
-/// How often the job is looked at.
+/// How often the job's state is polled.
 const JOB_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A cluster that does not answer so often in a row is given up.
+/// Maximum number of failed polls in a row before the cluster is given up.
 const MAX_FAILED_POLLS: u32 = 30;
 
-/// Lines of a pod's log that are shown where it failed.
+/// The `kubectl logs` option for the lines shown of a failed pod.
 pub(crate) const LAST_LINES: &str = "--tail=20";
 
-/// A job of a cluster.
+/// A job in a cluster.
 pub(crate) struct Job<'a> {
     pub(crate) namespace: Option<&'a str>,
-    /// Of the job, and of the label that all its objects have.
+    /// Name of the job, and value of the label of all its objects.
     pub(crate) name: &'a str,
     pub(crate) shards: u32,
 }
 
-/// What became of a job.
+/// State of a job and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// Pods by shard: name, and exit code where it has ended.
+    /// Shard number, name and exit code (if it has ended) of each pod.
     pods: Vec<(u32, String, Option<i32>)>,
     running: usize,
     is_over: bool,
-    /// Why pods don't come up.
+    /// Reasons why pods don't start.
     problems: BTreeSet<String>,
 }
 
 impl Outcome {
-    /// What shard 0 ended with, as all others do; `None`: it never ran.
+    /// Returns the exit code of shard 0, which all shards share; `None` if it has not ended.
     pub(crate) fn exit(&self) -> Option<u8> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         first.2.and_then(|code| u8::try_from(code).ok())
     }
 
-    /// The pod of shard 0.
+    /// Returns the name of shard 0's pod.
     pub(crate) fn first(&self) -> Option<&str> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
         Some(&first.1)
     }
 
-    /// What `kubectl get job,pod -o json` printed.
+    /// Parses the output of `kubectl get job,pod -o json`.
     fn read(text: &[u8]) -> Result<Outcome, String> {
         let list: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         let items = list["items"].as_array().ok_or("no list of objects")?;
@@ -106,7 +106,7 @@ impl Outcome {
 }
 
 impl Job<'_> {
-    /// What `kubectl` prints that is given these words, and `input`.
+    /// Runs `kubectl` with these arguments and `input`; returns its output.
     fn kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new("kubectl");
         if let Some(namespace) = self.namespace {
@@ -116,7 +116,7 @@ impl Job<'_> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| unstarted(&e))?;
         if let Some(mut stdin) = child.stdin.take() {
-            // One that did not read to its end says why.
+            // If kubectl stops reading early, its exit status and stderr say why.
             let _ = stdin.write_all(input.as_bytes());
         }
         let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
@@ -131,21 +131,20 @@ impl Job<'_> {
         }
     }
 
-    /// Hands the objects over.
+    /// Submits the manifests.
     ///
     /// # Errors
-    /// Where there is no `kubectl`, or the cluster refuses them.
+    /// When there is no `kubectl`, or the cluster rejects them.
     pub(crate) fn apply(&self, objects: &str) -> Result<(), Failure> {
         let printed = self.kubectl(&["apply", "-f", "-"], objects)?;
         printed.lines().for_each(console::confirmation);
         Ok(())
     }
 
-    /// Waits until the job has ended. `interrupted`: looked at between two looks at the job; what it returns ends
-    /// the waiting.
+    /// Waits until the job has ended. `interrupted` is called between polls; its error ends the wait.
     ///
     /// # Errors
-    /// Where the cluster does not answer, or it ends the waiting.
+    /// When the cluster does not answer, or `interrupted` fails.
     pub(crate) fn wait(
         &self,
         interrupted: &mut dyn FnMut() -> Result<(), Failure>,
@@ -189,10 +188,10 @@ impl Job<'_> {
         }
     }
 
-    /// What the pod has printed; `options`: of kubectl, such as [`LAST_LINES`].
+    /// Returns the pod's log; `options` are those of `kubectl logs`, such as
     ///
     /// # Errors
-    /// Where the cluster does not answer.
+    /// When the cluster does not answer.
     pub(crate) fn log(&self, pod: &str, options: &[&str]) -> Result<String, Failure> {
         self.kubectl(&[&["logs", pod], options].concat(), "")
     }

@@ -1,7 +1,7 @@
-//! Objects for Kubernetes: an Indexed Job, and what its pods read.
+//! Generates Kubernetes manifests: an Indexed Job, and the ConfigMap and Secret that its pods read.
 //!
-//! Scalars are written as JSON strings, which YAML reads as such (YAML 1.2 §1.3); a text is a block scalar where
-//! YAML keeps it as it is, so that a person can read the plan.
+//! Scalars are written as JSON strings, which are valid YAML (YAML 1.2 §1.3). Texts are block scalars where that
+//! keeps them unchanged, so that the plan stays readable.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,17 +16,18 @@ use super::Load;
 use crate::execution::slug;
 use crate::failure::{self, Failure};
 
-/// Of a ConfigMap or a Secret, bytes (API reference of ConfigMap v1).
+/// Maximum size of a ConfigMap or Secret, bytes (API reference of ConfigMap v1).
 const MAX_OBJECT: usize = 1 << 20;
-/// Of the part of a name that a run's ID makes: with `plimsoll-` and `-tls` a label's 63 (RFC 1123).
+/// Maximum length of a run ID within a name, so that with `plimsoll-` and `-tls` it fits a label's 63 characters (RFC
+/// 1123).
 const MAX_NAME: usize = 50;
-/// The user of the images, who owns nothing.
+/// User ID of the pods; it owns no files in the image.
 const USER_ID: u32 = 10_001;
 const PLAN_DIR: &str = "/plan";
 const RENDEZVOUS_DIR: &str = "/rendezvous";
 const RUNS_DIR: &str = "/runs";
 
-/// What the pods need besides the plan.
+/// Everything that the manifests of a run are generated from.
 pub(crate) struct Objects<'a> {
     pub(crate) load: &'a Load,
     pub(crate) shards: u32,
@@ -63,7 +64,7 @@ pub(crate) struct PodFlags {
     pub(crate) memory: String,
 }
 
-/// The place where the shards meet.
+/// The rendezvous of the pods.
 #[derive(Clone, Copy)]
 pub(crate) enum Meeting<'a> {
     Url(&'a str),
@@ -71,15 +72,15 @@ pub(crate) enum Meeting<'a> {
     Claim(&'a str),
 }
 
-/// Files by their paths under the pods' working directory.
+/// File contents by path under the pods' working directory.
 type Files = BTreeMap<String, Vec<u8>>;
 
 impl Objects<'_> {
     /// Returns the objects as YAML for `kubectl apply`.
     ///
     /// # Errors
-    /// When a file that the plan names can't be read, is elsewhere than under the current directory, or when
-    /// all of them are too long for an object.
+    /// When a file that the plan names can't be read or is outside of the current directory, or all together exceed
+    /// the size limit.
     pub(crate) fn yaml(&self) -> Result<String, Failure> {
         let (plan, data) = self.data()?;
         let secret = read(self.load.spec.tls_files())?;
@@ -116,7 +117,7 @@ impl Objects<'_> {
         }
     }
 
-    /// The run directory, which shard 0 writes.
+    /// Returns the path of the run directory that shard 0 writes.
     pub(crate) fn out(&self) -> String {
         match self.meeting {
             Meeting::Url(_) => format!("{RUNS_DIR}/run"),
@@ -146,7 +147,7 @@ impl Objects<'_> {
         )
     }
 
-    /// The plan's path, and it with the files that it names.
+    /// Returns the plan's path and all files, the plan included.
     fn data(&self) -> Result<(String, Files), Failure> {
         let mut files = read(self.load.spec.data_files())?;
         if let Some(folder) = registry::folder(&self.load.spec.call) {
@@ -165,7 +166,7 @@ impl Objects<'_> {
         Ok((plan, files))
     }
 
-    /// Of the object `name`; the label that all objects of the run have is the run's.
+    /// Returns the metadata of the object `name`, with the run's label.
     fn metadata(&self, name: &str) -> String {
         let mut text = format!("metadata:\n  name: {name}\n");
         if let Some(space) = &self.pods.namespace {
@@ -214,7 +215,7 @@ impl Objects<'_> {
         Ok(format!("{object}type: Opaque\ndata:\n{entries}"))
     }
 
-    /// The volumes, and how the one is mounted in which the shards meet.
+    /// Returns the mount of the rendezvous volume, if any, and all volumes.
     fn volumes(&self, name: &str, data: &Files, secret: &Files) -> (String, String) {
         let mut text = format!(
             "      volumes:
@@ -348,7 +349,7 @@ kind: Job
     }
 }
 
-/// The files of these keys, by where pods have them.
+/// Reads the files of these plan keys, by their path in the pods.
 fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
     let mut files = Files::new();
     for (key, path) in named {
@@ -364,7 +365,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
     Ok(files)
 }
 
-/// A path below the working directory, without dots; `None` for any other.
+/// Normalises a path below the working directory; `None` for any other.
 fn place(path: &Path) -> Option<String> {
     let mut words = Vec::new();
     for component in path.components() {
@@ -389,7 +390,7 @@ fn check_length(what: &str, length: usize) -> Result<(), Failure> {
     ))
 }
 
-/// A key of a ConfigMap: letters, digits, `-`, `_` and `.`.
+/// Returns a valid ConfigMap key: letters, digits, `-`, `_` and `.`.
 fn key(index: usize, path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -397,7 +398,7 @@ fn key(index: usize, path: &str) -> String {
     format!("{index}-{}", name.collect::<String>())
 }
 
-/// What a volume takes of an object.
+/// Returns the projected source that mounts the files of an object.
 fn source(kind: &str, name: &str, files: &Files) -> String {
     let mut text = format!(
         "              - {kind}:\n                  name: {name}\n                  items:\n"
@@ -417,12 +418,12 @@ fn json(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A literal block of YAML under a key that is indented by two (YAML 1.2 §8.1.2); `None` where YAML would not
-/// keep the text.
+/// Formats text as a YAML literal block under a key that is indented by two (YAML 1.2 §8.1.2); `None` if YAML would
+/// not keep the text unchanged.
 fn block(content: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(content).ok()?;
     let kept = |c: char| matches!(c, '\n' | '\t' | ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}');
-    // Separators that YAML 1.1 reads as ends of lines.
+    // YAML 1.1 reads U+2028 and U+2029 as line ends.
     if text.is_empty()
         || !text
             .chars()

@@ -1,4 +1,4 @@
-//! A batch script for Slurm.
+//! Generates a batch script for Slurm.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub(crate) struct ScriptFlags {
     program: PathBuf,
 }
 
-/// What a line of options may hold.
+/// Accepts a value that needs no quoting on an #SBATCH line.
 fn word(text: &str) -> Result<String, String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || "-_:.,".contains(c);
     if !text.is_empty() && text.chars().all(legal) {
@@ -92,7 +92,7 @@ impl ScriptFlags {
     }
 }
 
-/// A word of a shell.
+/// Quotes a word for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,6 +1,6 @@
-//! The figures that the live view shows: the run so far, and its last interval.
+//! Computes the figures that the live view shows: of the run so far and of its last interval.
 //!
-//! Everything is worked out once an interval, so that drawing is only drawing.
+//! Everything is computed once per interval, so that drawing does no arithmetic.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use plimsoll_model::{Outcome, Plan};
 
 use crate::remaining::{self, clock};
 
-/// Intervals whose rate and p99 are kept for the pictures: a wide terminal's columns.
+/// Number of intervals kept for the charts: the columns of a wide terminal.
 const MAX_HISTORY_INTERVALS: usize = 300;
 
-/// The phase of a run.
+/// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Connecting { open: u64, wanted: u64 },
@@ -27,15 +27,15 @@ pub(super) enum Phase {
     Measuring,
 }
 
-/// What is known of one kind of time; `None`: no call.
+/// Statistics of one kind of time; `None` without a call.
 pub(super) type Spread = Option<TimesSummary>;
 
-/// What was recorded in some stretch of the run.
+/// What was recorded in a period of the run.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
     pub(super) record: StageRecord,
-    /// Times by kind, those that matter most first.
+    /// Times by kind, the most important first.
     pub(super) times: Vec<(&'static str, Spread)>,
 }
 
@@ -48,7 +48,7 @@ impl Figures {
         }
     }
 
-    /// What else the protocol counts: messages of streams, tokens of sessions.
+    /// Returns further counts of the protocol: messages of streams, tokens of sessions.
     pub(super) fn besides(&self) -> Vec<(&'static str, u64)> {
         let mut besides = Vec::new();
         if let Some(messages) = &self.record.messages {
@@ -76,7 +76,7 @@ impl Figures {
         n as f64 / self.seconds.max(1e-3)
     }
 
-    /// The errors, the most frequent first.
+    /// Returns the errors, the most frequent first.
     pub(super) fn errors_by_code(&self) -> Vec<(Outcome, u64)> {
         let outcomes = self.record.outcomes.iter();
         let mut errors: Vec<_> = outcomes.filter(|(o, _)| o.is_error()).collect();
@@ -85,7 +85,7 @@ impl Figures {
     }
 }
 
-/// The kinds of time that were measured: of streams and tokens, those of their parts, too.
+/// Returns the measured kinds of time, including those of messages and tokens.
 fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
     let mut kinds = vec![("response", TimesSummary::of(&record.response))];
     let mut part = |name, times: Option<&Times>| {
@@ -104,10 +104,10 @@ fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
     kinds
 }
 
-/// What one end uses, over the last interval.
+/// Resource usage of the client or the server over the last interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct End {
-    /// CPU time per elapsed time; 1 is one core.
+    /// CPU time per elapsed time; 1.0 is one core.
     pub(super) cpu_share: f64,
     pub(super) cpu_us_per_call: Option<f64>,
     pub(super) rss_bytes: u64,
@@ -126,23 +126,23 @@ impl End {
     }
 }
 
-/// A run as the live view shows it.
+/// The state of a run as the live view shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Board {
     pub(super) title: String,
-    /// What is called where.
+    /// What is called, and the target.
     pub(super) what: String,
-    /// Of a search or a ladder: where it stands.
+    /// Where a search or ladder stands; empty for a single run.
     pub(super) context: Vec<String>,
     pub(super) phase: Phase,
     pub(super) elapsed: Duration,
     pub(super) planned: Option<Duration>,
     pub(super) wanted_calls: Option<u64>,
-    /// Calls that count, ended so far.
+    /// Measured calls that have ended.
     pub(super) calls: u64,
-    /// The last whole interval, warm-up or not.
+    /// Figures of the last whole interval, warm-up included.
     pub(super) last: Figures,
-    /// All that counts, so far.
+    /// Figures of the measured part so far, without warm-up.
     pub(super) so_far: Figures,
     pub(super) in_flight: u64,
     pub(super) backlog: u64,
@@ -150,11 +150,11 @@ pub(super) struct Board {
     pub(super) client: Option<End>,
     pub(super) server: Option<End>,
     pub(super) busiest_worker: f64,
-    /// The share of a core that this view itself took over the last interval.
+    /// Share of a core that this view used over the last interval.
     pub(super) view_share: f64,
-    /// How the objectives stand.
+    /// Provisional verdicts of the objectives.
     pub(super) objectives: Vec<Judged>,
-    /// By interval: calls a second that ended; the p99 and the longest response time (µs; 0: none).
+    /// By interval: rate of ended calls per second, then p99 and maximum response time (µs; 0 if there is none).
     pub(super) rates: VecDeque<u64>,
     p99s: VecDeque<u64>,
     longest: VecDeque<u64>,
@@ -165,7 +165,7 @@ pub(super) struct Board {
 }
 
 impl Board {
-    /// Before the first call of `plan`. `view_cpu`: what the view has used before it.
+    /// Returns the state before the first call of `plan`. `view_cpu` is the view's CPU time so far.
     pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Board {
         let schedule = Schedule::new(&plan.load, plan.seed);
         let (_, call) = plan.call.names();
@@ -198,7 +198,7 @@ impl Board {
         }
     }
 
-    /// One more interval. `view_cpu`: what the view has used so far.
+    /// Adds an interval. `view_cpu` is the view's CPU time so far.
     pub(super) fn interval(&mut self, interval: &IntervalRecord, view_cpu: Duration) {
         let seconds = interval.length.as_secs_f64();
         let mut last = StageRecord::default();
@@ -221,7 +221,7 @@ impl Board {
         };
         self.elapsed = interval.end_offset();
         let ended = last.ended();
-        // What is left of one that was cut short is no rate.
+        // A truncated interval is too short to give a rate.
         if interval.length >= WHOLE_INTERVAL {
             self.last = Figures::of(last, seconds);
         }
@@ -261,8 +261,8 @@ impl Board {
         }
     }
 
-    /// The tail of the response time by interval, and its name: where no interval has calls enough for a p99, the
-    /// longest.
+    /// Returns the tail of the response time by interval, and its name: the maximum if no interval has enough calls
+    /// for a p99.
     pub(super) fn tail(&self) -> (&'static str, &VecDeque<u64>) {
         if self.p99s.iter().any(|us| *us > 0) {
             ("p99", &self.p99s)
@@ -271,8 +271,7 @@ impl Board {
         }
     }
 
-    /// The share of the run that is over, and in words what is left; `None` where the run
-    /// has no end of its own.
+    /// Returns the completed share of the run, and in words what is left; `None` if the run has no planned end.
     pub(super) fn progress(&self) -> Option<(f64, String)> {
         if let Some(wanted) = self.wanted_calls.filter(|wanted| *wanted > 0) {
             let rate = self.so_far.per_second(self.calls);

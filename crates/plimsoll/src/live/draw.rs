@@ -1,4 +1,4 @@
-//! Draws the board. What does not fit is left out, the least important first.
+//! Draws the board. Parts that do not fit are left out, the least important first.
 
 mod grid;
 mod lines;
@@ -20,25 +20,25 @@ use grid::{Entry, Grid};
 use lines::lines;
 
 const DIM_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
-/// Not soft where it lies on a line that is: terminals show one of the two, and not always the same.
+/// Removes DIM, because terminals show only one of bold and dim, and differ in which.
 const BOLD_STYLE: Style = Style::new()
     .add_modifier(Modifier::BOLD)
     .remove_modifier(Modifier::DIM);
 const ACCENT_STYLE: Style = Style::new().fg(Color::Cyan);
 const ERROR_STYLE: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
-/// Columns of the panels at the left where there is room for both, with a gap behind them.
+/// Width of the left panels if there are two columns of panels, and the gap after them.
 const LEFT_PANEL_WIDTH: u16 = 40;
 const PANEL_GAP: u16 = 2;
-/// Rows of the table of times: head, five percentiles, the last interval's p50 and p99.
+/// Rows of the table of times: title, head, last interval's p50 and p99, four percentiles and the maximum, a blank.
 const TIMES_TABLE_ROWS: u16 = 10;
-/// Where a terminal is smaller, there is room for lines alone.
+/// Below this size, plain lines are drawn instead of panels.
 const MIN_COLUMNS: u16 = 60;
 const MIN_ROWS: u16 = 10;
-/// Rows of the pictures, and how many they may grow to on a tall terminal.
+/// Rows of the charts, and their maximum on a tall terminal.
 const MIN_CHART_ROWS: u16 = 5;
 const MAX_CHART_ROWS: u16 = 16;
 
-/// Draws `board`, and below it what was `noted` while it is shown.
+/// Draws `board`, and below it the messages `noted` while the view is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     let area = frame.area();
     if area.width < MIN_COLUMNS || area.height < MIN_ROWS {
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
         Constraint::Length(1),
     ])
     .areas(area);
-    // Half of a narrow terminal, rounded up.
+    // At most half of a narrow terminal, rounded up.
     let left = LEFT_PANEL_WIDTH.min(area.width.div_ceil(2) + 1);
     let halves =
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);
@@ -85,7 +85,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
     frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
 }
 
-/// How many rows each part has.
+/// The number of rows of each part.
 struct Rows {
     head: u16,
     objectives: u16,
@@ -94,8 +94,8 @@ struct Rows {
 }
 
 impl Rows {
-    /// What is least important is left out first; what is left over, long reasons of objectives have, and then
-    /// the pictures.
+    /// Allots the rows of the terminal. The least important parts are dropped first; spare rows go to long reasons of
+    /// objectives, then to the charts.
     fn of(area: Rect, board: &Board, noted: &[String]) -> Rows {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
@@ -232,7 +232,7 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     grid.draw(frame, area);
 }
 
-/// As many kinds of time as there is room for: the first are those that matter most.
+/// Draws as many kinds of time as fit, the most important first.
 fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     type Of = fn(TimesSummary) -> Option<f64>;
     let so_far: [(&str, Of); 5] = [
@@ -244,7 +244,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     ];
     let kinds = board.so_far.times.iter().map(|(kind, _)| *kind);
     let entry = |name: &str, of: Of, times: &[(&'static str, Spread)], style| {
-        // A kind of time that the last interval lacks has no value there.
+        // The last interval may lack a kind of time.
         let value = |kind: &str| {
             times
                 .iter()
@@ -273,7 +273,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     grid.draw(frame, area);
 }
 
-/// How the objectives stand by what was measured so far.
+/// Draws the provisional verdicts of the objectives.
 fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     if area.height == 0 {
         return;
@@ -285,12 +285,12 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     );
 }
 
-/// The objectives in so many rows, which are one for each at least.
+/// Returns the objectives in `rows` rows, at least one each.
 fn objectives(board: &Board, width: u16, rows: usize) -> Vec<Line<'static>> {
     let mut spare = rows.saturating_sub(board.objectives.len());
     let mut lines = Vec::new();
     for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, width)) {
-        // Where rows are missing, the last one ends with a mark.
+        // Without enough rows, the last row of a reason ends with `…`.
         let rest = wrapped.split_off(wrapped.len().min(spare + 1) - 1);
         spare -= wrapped.len();
         wrapped.push(rest.join(" "));
@@ -309,13 +309,13 @@ fn verdict_style(verdict: Verdict) -> Style {
     }
 }
 
-/// The line of each objective, in as many rows as it takes.
+/// Returns the line of each objective, wrapped into rows.
 fn verdicts(board: &Board, width: u16) -> Vec<Vec<String>> {
     let rows = |judged| wrap(&verdict_line(judged), usize::from(width));
     board.objectives.iter().map(rows).collect()
 }
 
-/// "p99 < 10ms: met (7.02ms)".
+/// Formats a line such as "p99 < 10ms: met (7.02ms)".
 fn verdict_line(judged: &Judged) -> String {
     let word = match judged.verdict {
         Verdict::Met => "met",
@@ -336,7 +336,7 @@ fn history(
     let width = usize::from(before_gap(area).width);
     let shown: Vec<u64> = values.iter().rev().take(width).rev().copied().collect();
     let most = shown.iter().copied().max().unwrap_or(0);
-    // A figure that does not fit is left out whole.
+    // A figure that does not fit is left out rather than cut.
     let scale = format!("{title} (up to {}) ", show(most));
     let title = if most > 0 && columns(&scale) <= width {
         scale
@@ -417,7 +417,7 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     frame.render_widget(Paragraph::new(Span::styled(busiest, DIM_STYLE)), below);
 }
 
-/// The latest messages, the newest last.
+/// Draws the latest messages, the newest last.
 fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     if area.height < 2 || noted.is_empty() {
         return;
@@ -431,7 +431,7 @@ fn notes_panel(frame: &mut Frame<'_>, area: Rect, noted: &[String]) {
     frame.render_widget(Paragraph::new(shown).block(panel("so far ")), area);
 }
 
-/// The rows of messages.
+/// Returns the wrapped rows of messages.
 fn notes(noted: &[String], width: u16) -> Vec<String> {
     let width = usize::from(width);
     let rows = |line: &str| {
@@ -441,12 +441,12 @@ fn notes(noted: &[String], width: u16) -> Vec<String> {
             wrap(line, width)
         }
     };
-    // What steers a terminal has no width; what is shown of it has.
+    // Replace control characters first: they have no width, but their replacement has.
     let lines = noted.iter().flat_map(|text| text.lines()).map(clean);
     lines.flat_map(|line| rows(&line)).collect()
 }
 
-/// Text from elsewhere must not steer the terminal.
+/// Replaces control characters, so that foreign text can't control the terminal.
 fn clean(text: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     text.chars().map(shown).collect()
@@ -456,12 +456,12 @@ fn printable(text: &str) -> Line<'static> {
     Line::from(clean(text))
 }
 
-/// As many as `text` takes on a terminal: Chinese characters take two each.
+/// Returns the number of terminal columns of `text`; wide characters such as Chinese take two.
 fn columns(text: &str) -> usize {
     Span::raw(text).width()
 }
 
-/// `text` in at most `room` columns.
+/// Shortens `text` to at most `room` columns.
 fn shortened(text: &str, room: usize) -> String {
     if columns(text) <= room {
         return text.to_owned();

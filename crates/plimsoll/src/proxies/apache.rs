@@ -30,7 +30,7 @@ pub(super) static PROXY: Proxy = Proxy {
     joins_keys: true,
 };
 
-/// Connections that the one process serves at once: of the load, each with a thread.
+/// Maximum number of concurrent connections of the load; each takes a thread of the one process.
 const MAX_WORKERS: u32 = 1024;
 
 fn modules_dir() -> Option<PathBuf> {
@@ -42,7 +42,7 @@ fn version(program: &Path) -> Option<Version> {
     let printed = printed(program, &["-v"])?;
     Some(Version {
         number: words_after(&printed, "Apache/", 1)?,
-        // Its module, not the program, is linked with a library.
+        // The TLS library is linked to a module, not to the program.
         tls: None,
         printed,
     })
@@ -70,7 +70,7 @@ fn configure(_: &Installed, route: &Route) -> String {
     names.extend((route.wire == Wire::Socket).then_some("proxy_wstunnel"));
     for name in names {
         let file = modules.join(format!("mod_{name}.so"));
-        // What has no file is built in.
+        // Modules without a file are built in.
         if file.is_file() {
             let _ = writeln!(text, "LoadModule {name}_module {}", quoted(&file));
         }
@@ -82,7 +82,7 @@ fn configure(_: &Installed, route: &Route) -> String {
         "ServerName localhost\nListen {}\nPidFile {pid}\nDefaultRuntimeDir {runtime}\nErrorLog /dev/stderr\nLogLevel warn",
         route.listen
     );
-    // It refuses to serve as root.
+    // Apache httpd refuses to serve as root.
     if rustix::process::geteuid().is_root() {
         text += "User nobody\nGroup #65534\n";
     }
@@ -121,7 +121,7 @@ fn configure(_: &Installed, route: &Route) -> String {
     if let Some(tls) = &route.upstream_tls {
         text += "SSLProxyEngine on\nSSLProxyProtocol -all +TLSv1.2 +TLSv1.3\n";
         match &tls.ca {
-            // The name in the URL is an address: of the certificate only the signer is checked.
+            // The URL has an address instead of a name, so only the certificate's chain is verified.
             Some(ca) => {
                 let _ = writeln!(
                     text,

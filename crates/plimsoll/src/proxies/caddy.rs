@@ -40,7 +40,7 @@ fn arguments(command: &mut Command, file: &Path) {
     let dir = file.parent().unwrap_or(Path::new(""));
     command.args(["run", "--adapter", "caddyfile", "--config"]);
     command.arg(file);
-    // It keeps what it finds out in folders of the user; one worker is one thread that runs Go.
+    // Keep its state out of the user's folders. One worker means one thread that runs Go code.
     command.env("GOMAXPROCS", "1").env("HOME", dir);
     command
         .env("XDG_DATA_HOME", dir)
@@ -51,7 +51,7 @@ fn configure(_: &Installed, route: &Route) -> String {
     let is_multiplexed = matches!(route.wire, Wire::Http2 | Wire::Http2Trailers);
     let protocols = match (is_multiplexed, &route.listen_tls) {
         (false, _) => "h1",
-        // It takes HTTP/2 only beside HTTP/1.1.
+        // Caddy accepts h2 only together with h1.
         (true, Some(_)) => "h1 h2",
         (true, None) => "h1 h2c",
     };

@@ -1,4 +1,4 @@
-//! Envoy, with a static configuration. YAML takes JSON (YAML 1.2 §1.3), which needs no care for indentation.
+//! Envoy, with a static configuration in JSON.
 
 use std::path::Path;
 use std::process::Command;
@@ -31,7 +31,7 @@ pub(super) static PROXY: Proxy = Proxy {
     joins_keys: false,
 };
 
-/// `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
+/// Parses `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
 fn version(program: &Path) -> Option<Version> {
     let printed = printed(program, &["--version"])?;
     let line = printed
@@ -47,7 +47,7 @@ fn version(program: &Path) -> Option<Version> {
 
 fn arguments(command: &mut Command, file: &Path) {
     command.arg("-c").arg(file);
-    // Several may run beside each other.
+    // Allow several instances at once.
     command.args([
         "--concurrency",
         "1",
@@ -57,13 +57,13 @@ fn arguments(command: &mut Command, file: &Path) {
     ]);
 }
 
-/// A table whose type is given by its name in Envoy's interface.
+/// Adds the type name of Envoy's API to a configuration object.
 fn typed(name: &str, mut fields: Value) -> Value {
     fields["@type"] = json!(format!("type.googleapis.com/envoy.{name}"));
     fields
 }
 
-/// Of its own accord it speaks to servers no TLS above 1.2.
+/// Sets TLS versions explicitly, because Envoy's default towards servers is at most 1.2.
 fn versions() -> Value {
     json!({
         "tls_minimum_protocol_version": "TLSv1_2",

@@ -1,4 +1,4 @@
-//! HAProxy (its configuration manual, version 2.6 and newer).
+//! HAProxy 2.6 and newer; directives are those of its Configuration Manual.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +41,7 @@ fn version(program: &Path) -> Option<Version> {
 }
 
 fn arguments(command: &mut Command, file: &Path) {
-    // It stays in the foreground, whatever the file says.
+    // Stay in the foreground, whatever the file says.
     command.arg("-db").arg("-f").arg(file);
 }
 
@@ -78,7 +78,7 @@ fn configure(_: &Installed, route: &Route) -> String {
                 Some(ca) => server += &format!(" verify required ca-file {}", quoted(ca)),
                 None => server += " verify none",
             }
-            // An address is no name that could be asked for (RFC 6066 §3).
+            // SNI must not be an IP address (RFC 6066 §3).
             if tls.server_name.parse::<std::net::IpAddr>().is_err() {
                 server += &format!(" sni str({})", tls.server_name);
                 if tls.ca.is_some() {

@@ -32,7 +32,7 @@ pub(super) static PROXY: Proxy = Proxy {
     joins_keys: false,
 };
 
-/// Folders in which distributions keep modules.
+/// Folders in which distributions install modules.
 const MODULE_DIRS: [&str; 2] = ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"];
 
 fn version(program: &Path) -> Option<Version> {
@@ -47,11 +47,11 @@ fn version(program: &Path) -> Option<Version> {
 fn arguments(command: &mut Command, file: &Path) {
     let dir = file.parent().unwrap_or(Path::new(""));
     command.arg("-p").arg(dir).arg("-c").arg(file);
-    // Before it has read the file, it would write elsewhere.
+    // Before it has read the configuration it would log to its default file.
     command.args(["-e", "stderr"]);
 }
 
-/// How connections are passed on as bytes: by what is built in, or by a module in a file of its own.
+/// Finds the stream module, which relays raw TCP: `None` if it is built in, otherwise its file.
 fn stream_module(installed: &Installed) -> Result<Option<PathBuf>, ()> {
     let mut built = installed.version.printed.split_whitespace();
     if built.any(|word| word == "--with-stream") {
@@ -72,7 +72,7 @@ fn lacks(installed: &Installed, route: &Route) -> Option<String> {
     })
 }
 
-/// Since 1.25.1 HTTP/2 is a directive of its own, and warned of elsewhere.
+/// Returns whether this version has the `http2` directive. Since 1.25.1 the `listen` parameter is deprecated.
 fn has_own_directive(number: &str) -> bool {
     let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
@@ -81,7 +81,7 @@ fn has_own_directive(number: &str) -> bool {
 
 fn configure(installed: &Installed, route: &Route) -> String {
     let mut text = "daemon off;\nworker_processes 1;\n".to_owned();
-    // Another user's worker could not read what this one may.
+    // A worker of another user might not be able to read the files.
     if rustix::process::geteuid().is_root() {
         text += "user root;\n";
     }
@@ -101,7 +101,7 @@ fn configure(installed: &Installed, route: &Route) -> String {
     text
 }
 
-/// The load's end, as both kinds of servers have it.
+/// Returns the directives towards the load, for both http and stream servers.
 fn listen(route: &Route, more: &str) -> String {
     let Some(tls) = &route.listen_tls else {
         return format!("        listen {}{more};\n", route.listen);
@@ -122,7 +122,7 @@ fn listen(route: &Route, more: &str) -> String {
     text
 }
 
-/// The server's end, for directives that begin with `of`.
+/// Returns the TLS directives towards the server, with the prefix `of`.
 fn upstream_tls(route: &Route, of: &str) -> String {
     let Some(tls) = &route.upstream_tls else {
         return String::new();

@@ -1,7 +1,7 @@
-//! The process of a proxy: started, waited for until it listens, watched with all that it starts, and ended.
+//! Runs a proxy process: starts it, waits until it listens, measures it with its children, and stops it.
 //!
-//! Invariant: it does not outlive this program. A watchdog, whose input ends with this program, ends it if nothing else
-//! could.
+//! Invariant: the proxy does not outlive this program. A watchdog process kills it when this program ends, which
+//! closes the watchdog's input.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,35 +18,35 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::child::Served;
 
-/// How often the start is looked for, this far apart: for a minute, which is far more than it takes.
+/// Polls for the proxy's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than it takes.
 const MAX_START_POLLS: u32 = 6_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How long a proxy may take to end by itself: calls are over by then.
+/// Polls for a proxy's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed; its calls have ended by then.
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// How much of a log's end is quoted.
+/// How much of a log's end is quoted in errors.
 const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
 
-/// A proxy that runs. Dropped, it ends.
+/// A running proxy; dropping it stops the proxy.
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
     ended: Option<ExitStatus>,
-    /// Kept for as long as the proxy is.
+    /// Held for as long as the proxy runs.
     watchdog: Option<Served>,
 }
 
-/// What was used by a proxy and all that it has started.
+/// CPU and memory used by a proxy and its child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) cpu_us: u64,
-    /// The highest resident sets of its processes, added up.
+    /// Sum of the peak resident sets of its processes.
     pub(crate) rss_bytes_max: u64,
 }
 
 impl Used {
-    /// What the process `pid` and those that it has started have used; `None` where there are none.
+    /// Returns the usage of the process `pid` and its children; `None` if there are none.
     pub(crate) fn by(pid: u32) -> Option<Used> {
         let watched = Watched::pid(pid);
         let cpu_ns = watched.usage()?.cpu_ns;
@@ -57,7 +57,7 @@ impl Used {
         })
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(crate) fn plus(self, other: Used) -> Used {
         Used {
             cpu_us: self.cpu_us + other.cpu_us,
@@ -66,7 +66,7 @@ impl Used {
     }
 }
 
-/// Why a proxy did not start; a sentence, with what the proxy printed.
+/// Why a proxy did not start, with its output.
 #[derive(Debug)]
 pub(crate) struct StartError(String);
 
@@ -77,10 +77,10 @@ impl std::fmt::Display for StartError {
 }
 
 impl Running {
-    /// Starts a proxy and waits until it listens at `listen`. What it prints is added to `log`.
+    /// Starts a proxy and waits until it listens at `listen`. Its output is appended to `log`.
     ///
     /// # Errors
-    /// When it can't be started, ends, or does not listen.
+    /// When it can't be started, exits, or does not listen in time.
     pub(crate) fn start(
         command: &mut Command,
         listen: SocketAddr,
@@ -98,7 +98,7 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(out.try_clone().map_err(failed)?)
             .stderr(out)
-            // Ctrl-C reaches this process alone. All that the proxy starts can be told by its group.
+            // Keep Ctrl-C from reaching the proxy, and allow killing its children by their group.
             .process_group(0);
         let child = layout::alike(|| command.spawn()).map_err(failed)?;
         let mut running = Running {
@@ -128,24 +128,24 @@ impl Running {
         )))
     }
 
-    /// Another program may have taken the address.
+    /// Returns whether the proxy itself listens there: another program may have taken the address.
     fn listens_at(&self, listen: SocketAddr) -> bool {
         match Watched::listening_on(&[Address::from(listen)]) {
             Some(found) => {
                 let own = Watched::pid(self.child.id());
                 found.pids().iter().any(|pid| own.pids().contains(pid))
             }
-            // Nobody, or somebody whose descriptors this user may not see: the connection decides.
+            // No listener, or one whose descriptors this user can't read: let the connection attempt decide.
             None => true,
         }
     }
 
-    /// The CPU and memory that it and its processes have used since they began; `None` where it has ended.
+    /// Returns the usage of the proxy and its children since their start; `None` if it has ended.
     pub(crate) fn used(&self) -> Option<Used> {
         Used::by(self.child.id())
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
@@ -153,19 +153,19 @@ impl Running {
         self.ended
     }
 
-    /// How it ended, in words, with the last lines of its log; `None`: it runs.
+    /// Returns how it ended, with the last lines of its log; `None` if it is running.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.ended()?;
         Some(format!("{}{}", in_words(status), quote(&self.log, 0)))
     }
 
-    /// Ends it with all that it has started.
+    /// Stops the proxy and all its children.
     pub(crate) fn end(&mut self) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else {
             return;
         };
         if self.ended().is_none() {
-            // Whatever fails here has ended by itself.
+            // Errors mean that the process has already ended.
             let _ = kill_process(pid, Signal::TERM);
             for _ in 0..MAX_EXIT_POLLS {
                 if self.ended().is_some() {
@@ -186,7 +186,7 @@ impl Drop for Running {
     }
 }
 
-/// Ends the processes of a group once its own input has ended.
+/// Starts a watchdog that kills a process group when the watchdog's input ends.
 fn watchdog(group: u32) -> io::Result<Served> {
     let script = "read -r _; kill -TERM -- \"-$0\"";
     let mut command = Command::new("sh");
@@ -196,7 +196,7 @@ fn watchdog(group: u32) -> io::Result<Served> {
     Ok(Served(quiet.spawn()?))
 }
 
-/// The highest resident set of a process so far (`VmHWM` of proc(5)).
+/// Returns the peak resident set of a process, bytes (`VmHWM` of proc(5)).
 fn peak_rss_bytes(pid: i32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status
@@ -213,7 +213,7 @@ fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// The last lines of `log` from `begin` on, as the end of a message; empty where there are none.
+/// Returns the last lines of `log` from `begin` on as a suffix of a message; empty if there are none.
 fn quote(log: &Path, begin: u64) -> String {
     let read = || {
         let mut file = File::open(log)?;
@@ -238,7 +238,7 @@ fn quote(log: &Path, begin: u64) -> String {
     format!(": {}", last.join("\n"))
 }
 
-/// A port of the loopback interface that is free at the moment.
+/// Returns a currently free port of the loopback interface.
 ///
 /// # Errors
 /// When the system has none.

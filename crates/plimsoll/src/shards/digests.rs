@@ -1,4 +1,4 @@
-//! What distinguishes shards that would not carry out the same run.
+//! Computes digests that tell shards apart which would not run the same load.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::spec::Spec;
@@ -6,13 +6,13 @@ use plimsoll_model::spec::Spec;
 use super::objects::Digests;
 use crate::failure::{self, Failure};
 
-/// Of the run that `spec`, every default filled in, describes, and of this program.
+/// Returns the digests of the run that `spec`, with every default filled in, describes, and of this program.
 ///
 /// # Errors
 /// When a file can't be read.
 pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
     let mut same = spec.clone();
-    // How a machine divides its part is its own business.
+    // How a machine divides its part may differ between shards.
     same.load.processes = None;
     same.load.workers = None;
     same.load.source_addresses = None;
@@ -32,7 +32,7 @@ pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
 }
 
 fn this_program() -> Result<Vec<u8>, Failure> {
-    // The file that runs, whatever is in its place by now.
+    // The running executable, even if its file was replaced since.
     std::fs::read("/proc/self/exe")
         .map_err(|e| Failure::error(format_args!("can't read this program's own file: {e}")))
 }

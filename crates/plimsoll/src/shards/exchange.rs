@@ -1,5 +1,4 @@
-//! The state machines at work: a thread that asks the store what [`Member`] wants, and the loop
-//! that does so for [`Leader`].
+//! Drives the state machines: a thread makes the store requests of [`Member`], and a loop those of [`Leader`].
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -18,23 +17,24 @@ use crate::failure::Failure;
 use crate::spread::wire::Message;
 use crate::threads;
 
-/// How often it is looked what is due.
+/// How often due requests are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// An input of the member's thread.
 enum Input {
     Message(Message),
     Close,
     Answer(Which, Answer),
 }
 
-/// A shard's connection to the rendezvous. Any thread may send over it.
+/// Handle to the thread that runs a shard's [`Member`]. Any thread may send messages through it.
 pub(super) struct Rendezvous {
     inputs: Sender<Input>,
     pub(super) events: Receiver<Event>,
 }
 
 impl Rendezvous {
-    /// Starts the thread. `stop` is pulled as the leader orders.
+    /// Starts the thread. It requests `stop` when the coordinator orders that.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -59,17 +59,17 @@ impl Rendezvous {
     }
 
     pub(super) fn send(&self, message: Message) {
-        // Once the connection is over nobody listens.
+        // The thread may have ended; then the message is obsolete.
         let _ = self.inputs.send(Input::Message(message));
     }
 
-    /// Nothing more is sent.
+    /// Tells the thread that no more messages follow.
     pub(super) fn close(&self) {
         let _ = self.inputs.send(Input::Close);
     }
 }
 
-/// What a member is served with, on a thread of its own.
+/// State of the thread that runs a member.
 struct Serving {
     store: Arc<Store>,
     clock: Clock,
@@ -107,11 +107,11 @@ impl Serving {
                         console::notice(text);
                         continue;
                     }
-                    // Nobody is there any more who could want what is measured.
+                    // Without a coordinator nobody reads the measurements, so stop immediately.
                     Event::Lost(_) => 2,
                     _ => 0,
                 };
-                // Before the stop that it explains. Whoever started the shard may have ended.
+                // Send the event before the stop that it explains. The receiver may be gone.
                 let _ = self.sender.send(event);
                 while stopped < level {
                     self.stop.request();
@@ -122,8 +122,8 @@ impl Serving {
     }
 }
 
-/// The leader with its requests to the store. An answer may come when the load is over, and the leader
-/// asks for nothing of that kind again before it has it.
+/// The coordinator's state machine with its store requests. An answer may arrive after the load has ended; until then
+/// the leader makes no other request of that kind.
 pub(super) struct Leading {
     leader: Leader,
     store: Arc<Store>,
@@ -144,11 +144,12 @@ impl Leading {
         }
     }
 
-    /// Asks the store for the leader until there is a result; everything observed goes to `observe`.
-    /// `stop` is passed on to all shards. `wanted`: connections to be made.
+    /// Makes the leader's store requests until there is a result, passing observations to `observe` and `stop` on to
+    /// all shards. `wished` is called when an observer requests a stop; `wanted` is the number of connections to be
+    /// made.
     ///
     /// # Errors
-    /// Where shards did not come together, or not all carried their part out.
+    /// When a shard is missing, was lost, or did not complete its part.
     pub(super) fn lead(
         &mut self,
         stop: &Stop,
@@ -207,7 +208,7 @@ impl Leading {
         }
     }
 
-    /// Asks for what is due.
+    /// Makes the requests that are due.
     fn ask(&mut self) {
         for (which, ask) in self.leader.poll(self.clock.now()) {
             let answers = self.answers.clone();
@@ -218,7 +219,7 @@ impl Leading {
     }
 }
 
-/// Keeps giving signs of the leader, from a thread of its own, until the end is announced and written.
+/// Keeps the leader's heartbeat going from a thread until the end of the run is announced and written.
 pub(super) struct Closing {
     end: Sender<Ended>,
     thread: JoinHandle<()>,
@@ -239,7 +240,7 @@ impl Closing {
                         leading.leader.end(ended, now);
                         patience = Some(now + super::member::STORE_PATIENCE);
                     }
-                    // The command has ended without saying how.
+                    // The command ended without reporting a result.
                     Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
                     Err(_) => {}
                 }
@@ -251,10 +252,10 @@ impl Closing {
         Ok(Closing { end, thread })
     }
 
-    /// Says how the run ended; returns once all can know it.
+    /// Announces how the run ended; returns once the announcement is in the store.
     pub(super) fn end(self, ended: Ended) {
         let _ = self.end.send(ended);
-        // It does not panic; if it did, the others notice that the leader is silent.
+        // If the thread panicked, the other shards notice the missing heartbeat.
         let _ = self.thread.join();
     }
 }
@@ -266,7 +267,7 @@ mod tests {
     use super::super::tests::fixtures::charge;
     use super::*;
 
-    /// The answer to what the leader has asked comes while the end is announced, or before.
+    /// The answer to the leader's request arrives while the end is announced, or before.
     #[test]
     fn in_flight_request_does_not_delay_end_announcement() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Which shard this is, of how many, in which run: from flags, or from what an engine that starts
-//! many processes puts into the environment of each.
+//! Determines which shard this process is, of how many, in which run: from flags, or from the variables that a
+//! cluster scheduler sets for each process.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use plimsoll_model::units::Period;
 use super::store::{Access, Role};
 use crate::failure::Failure;
 
-/// More than anybody has machines for.
+/// Maximum number of shards.
 pub(super) const MAX_SHARDS: u32 = 10_000;
 
-/// How long shards wait for each other.
+/// How long shards wait for each other by default.
 const DEFAULT_BARRIER_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Default, Args)]
@@ -45,7 +45,7 @@ pub(crate) struct ShardFlags {
     access: Access,
 }
 
-/// One shard of a run.
+/// Identity of one shard of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) rendezvous: String,
@@ -55,17 +55,17 @@ pub(crate) struct Identity {
     pub(crate) barrier: Duration,
 }
 
-/// What an engine passes to each process that it starts.
+/// The variables that a cluster scheduler sets for each process it starts.
 struct Engine {
     name: &'static str,
     index: &'static str,
     count: &'static [&'static str],
-    /// Variables that identify the run; where there are several, all together do.
+    /// Variables that together identify the run.
     id: &'static [&'static str],
 }
 
-/// The first whose index is there decides: within Slurm's allocation MPI may start processes, and
-/// Slurm sets PMI's variables, too.
+/// Known schedulers; the first whose index variable is set decides. Order matters: MPI may start processes within a
+/// Slurm allocation, and Slurm sets PMI's variables, too.
 const ENGINES: [Engine; 6] = [
     Engine {
         name: "Open MPI",
@@ -106,15 +106,15 @@ const ENGINES: [Engine; 6] = [
 ];
 
 impl ShardFlags {
-    /// Whether this process is to be a shard.
+    /// Returns whether this process is to be a shard.
     pub(crate) fn are_asked_for(&self) -> bool {
         self.rendezvous.is_some()
     }
 
-    /// This shard, where there is to be one. `variable` is the process's environment.
+    /// Returns this shard's identity; `None` without `--rendezvous`. `variable` reads the process's environment.
     ///
     /// # Errors
-    /// Where something is missing that can't be guessed, or is impossible.
+    /// When something is missing that no variable gives, or is contradictory.
     pub(crate) fn identity(
         &self,
         variable: impl Fn(&str) -> Option<String>,
@@ -135,7 +135,7 @@ impl ShardFlags {
             };
         };
         let engine = match self.shard {
-            // What names the shard also names their number and the run.
+            // With --shard, the number of shards and the run have to come from flags as well.
             Some(_) => None,
             None => ENGINES.iter().find(|e| variable(e.index).is_some()),
         };
@@ -186,7 +186,7 @@ impl ShardFlags {
         let found: Vec<String> = parts.filter_map(|name| variable(name)).collect();
         let run_id = match &self.run_id {
             Some(id) => id.clone(),
-            // AWS writes the index behind it.
+            // AWS appends `:INDEX` to the job ID.
             None if !found.is_empty() => {
                 let id = found.join(".");
                 let id = id.split(':').next().unwrap_or_default();
@@ -224,7 +224,7 @@ fn is_plain(c: char) -> bool {
 }
 
 /// # Errors
-/// Where it can't be the name of a folder.
+/// When `id` can't be the name of a folder.
 pub(crate) fn check_run_id(id: &str) -> Result<(), Failure> {
     let plain = id.chars().all(is_plain) && !id.starts_with('.');
     if plain && (1..=200).contains(&id.len()) {
@@ -306,7 +306,7 @@ mod tests {
         };
         let found = identity(flags, &[("JOB_COMPLETION_INDEX", "7")]);
         assert_eq!(found, Ok(Some((7, 8, "r1".to_owned()))));
-        // Without a rendezvous an engine's variables mean nothing.
+        // Without a rendezvous the variables of a scheduler are ignored.
         let found = identity(ShardFlags::default(), &[("SLURM_PROCID", "3")]);
         assert_eq!(found, Ok(None));
     }

@@ -1,22 +1,22 @@
-//! One kind of request to the store: one at a time, and again after a pause where it failed.
+//! Paces one kind of store request: one at a time, retried with backoff after a failure.
 //!
-//! Invariant: a lane never has two requests under way, so what it writes can't overtake itself.
-//! No clock is read here.
+//! Invariant: at most one request of a kind is in flight, so writes can't overtake each other. No clock is read here.
 
 use std::time::Duration;
 
 use plimsoll_model::Time;
 
-/// The pause after the first failure; it doubles with each.
+/// Backoff after the first failure; it doubles with each.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause. A store that is back is noticed so soon.
+/// Maximum backoff, and so the longest time until a recovered store is noticed.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
+/// The pacing state of one kind of request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     due: Time,
-    /// When the request under way was sent.
+    /// When the request in flight was sent.
     sent: Option<Time>,
     failing_since: Option<Time>,
     pause: Duration,
@@ -36,27 +36,27 @@ impl Lane {
         self.is_idle() && now >= self.due
     }
 
-    /// No request is under way.
+    /// Returns whether no request is in flight.
     pub(super) fn is_idle(&self) -> bool {
         self.sent.is_none()
     }
 
-    /// A request is under way.
+    /// Notes that a request was sent.
     pub(super) fn send(&mut self, now: Time) {
         self.sent = Some(now);
     }
 
-    /// When the request was sent that was answered last, or is under way.
+    /// Returns when the request in flight, or the last one, was sent.
     pub(super) fn sent(&self) -> Time {
         self.sent.unwrap_or(self.due)
     }
 
-    /// It was answered; the next one is due then.
+    /// Notes an answer; the next request is due at `next`.
     pub(super) fn answered(&mut self, next: Time) {
         *self = Lane::new(next);
     }
 
-    /// It has to be sent again. For how long it has been failing.
+    /// Notes a failure and schedules a retry; returns for how long requests have been failing.
     pub(super) fn failed(&mut self, now: Time) -> Duration {
         let since = *self.failing_since.get_or_insert(self.sent.unwrap_or(now));
         self.sent = None;
@@ -65,16 +65,16 @@ impl Lane {
         now.duration_since(since)
     }
 
-    /// What is waiting is to be sent as soon as nothing is under way.
+    /// Makes the next request due now.
     pub(super) fn hurry(&mut self, now: Time) {
-        // What failed keeps its pause.
+        // A failing request keeps its backoff.
         if self.failing_since.is_none() {
             self.due = self.due.min(now);
         }
     }
 }
 
-/// Why a store is given up that has been `failing`; `None`: trying again can't help.
+/// Returns the message for a store that is given up after `failing`; `None` for a permanent error.
 pub(super) fn unusable(problem: &str, failing: Option<Duration>) -> String {
     match failing.map(|failing| failing.as_secs()) {
         None => format!("the rendezvous can't be used: {problem}"),
@@ -89,7 +89,7 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     #[test]
-    fn failing_lane_backs_off_and_recovers_immediately() {
+    fn failing_request_backs_off_until_answered() {
         let mut lane = Lane::new(Time(S));
         assert!(!lane.is_due(Time(0)));
         let mut now = Time(S);
@@ -104,7 +104,7 @@ mod tests {
             }
             now = now + Duration::from_millis(100);
         }
-        // At 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5.
+        // Requests are due at 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5 s.
         assert_eq!(sent, 12);
         assert_eq!(failing, Duration::from_millis(19_500));
         lane.hurry(now);

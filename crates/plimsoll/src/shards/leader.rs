@@ -1,11 +1,11 @@
-//! Shard 0's second part: it waits for all shards, gives the beginning, reads their logs, adds up
-//! what they measured, and says when the run is over.
+//! The coordinator in shard 0: waits for all shards, sets the start time, reads and merges their logs, and decides
+//! when the run is over.
 //!
-//! A state machine like [`super::member`], and beside it: shard 0's own load is a member like any
-//! other, whose log is read from the store. One that is silent while the store answers is given
-//! up; one that failed ends the run for all; what all had measured until then stands.
+//! Like [`super::member`] it is a state machine without I/O. Shard 0's own load is a member like any other, whose log
+//! is read from the store. A shard that is silent while the store answers is dropped; one that failed stops the run
+//! for all. Measurements up to then are kept.
 //!
-//! Long because it is one state machine: what ends a run is decided by what all of its states know.
+//! Long because it is one state machine: whether a run ends depends on all of its states.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,21 +25,22 @@ use super::objects::{
 use super::store::{Answer, Ask};
 use crate::spread::wire::Message;
 
-/// A shard that writes nothing for so long, while the store answers, is gone.
+/// A shard that writes nothing for this long, while the store answers, is lost.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// How soon the next part of a log is looked for behind one that was there.
+/// Delay before the next part of a log is looked for after one was found.
 const LOG_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long beforehand the beginning is announced: every shard has looked for orders several times.
+/// How far ahead the start time is announced, so that every shard has polled the orders several times before.
 const START_LEAD_TIME: Duration = Duration::from_secs(4);
 
-/// How often to look whether an observer wants the run to end.
+/// How often stop requests of observers are looked for.
 const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Shards that are ordered to end at once, and go on giving signs of life, are given up.
+/// Shards that have not ended this long after an immediate stop request are dropped, even if they send heartbeats.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
+/// The kinds of store requests that the leader makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     Head,
@@ -49,7 +50,7 @@ pub(super) enum Which {
     Shard(u32),
 }
 
-/// What is to be shown and written.
+/// What the run has to show or write.
 pub(super) enum Event {
     Connecting(u64),
     Started {
@@ -57,43 +58,45 @@ pub(super) enum Event {
         connections: u64,
     },
     Interval(Box<IntervalRecord>, Vec<RequestRecord>),
-    /// A message for people.
+    /// A message for the user.
     Notice(String),
-    /// An observer wants the run to end.
+    /// An observer has requested a stop.
     Wished,
 }
 
+/// The phases of a run, as the leader sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Arriving,
     Mustering,
     Running,
-    /// The result is there.
+    /// The result is known.
     Over,
 }
 
+/// What the leader knows of a shard's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Arrived {
     No,
-    /// Its arrival is there, and was not read yet.
+    /// Its arrival is listed and not read yet.
     Seen,
-    /// It has the same plan, build and data.
+    /// Its arrival was read; it has the same plan, build and data.
     Yes,
-    /// It can't take part, and why was not read yet.
+    /// Its withdrawal is listed and not read yet.
     Withdrawn,
 }
 
-/// What the leader knows of a shard.
+/// The leader's view of a shard.
 struct Remote {
     arrived: Arrived,
     lane: Lane,
-    /// The next part of its log.
+    /// Number of the next part of its log.
     next: u64,
     asked: Time,
     silence: Duration,
 }
 
-/// What the leader carries out.
+/// What the leader needs to know about the run.
 pub(super) struct Charge {
     pub(super) own: Arrival,
     pub(super) head: Head,
@@ -102,10 +105,11 @@ pub(super) struct Charge {
     pub(super) barrier: Duration,
 }
 
+/// The coordinator's state machine.
 pub(super) struct Leader {
     charge: Charge,
     unix_zero: u64,
-    /// Until then all must have come.
+    /// Time by which all shards must have arrived.
     until: Time,
     phase: Phase,
     head: Lane,
@@ -114,7 +118,7 @@ pub(super) struct Leader {
     wish: Lane,
     write: Lane,
     orders: Orders,
-    /// What the store has.
+    /// The orders that are in the store.
     written: Orders,
     being_written: Orders,
     shards: Vec<Remote>,
@@ -165,14 +169,14 @@ impl Leader {
         self.events.pop_front()
     }
 
-    /// What came of the load, once it is over; before, nothing.
+    /// Returns the result of the load; `None` while it is running.
     pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
-        // Before the others know why, the leader may not leave.
+        // Hold the result back until the reason of an abort is in the store.
         let is_written = self.orders.abort.is_none() || self.written.abort.is_some();
         if is_written { self.result.take() } else { None }
     }
 
-    /// The run is to end, as in [`Orders::stop`].
+    /// Requests a stop, with a level as in [`Orders::stop`].
     pub(super) fn stop(&mut self, level: u8, now: Time) {
         if level <= self.orders.stop {
             return;
@@ -189,13 +193,13 @@ impl Leader {
         }
     }
 
-    /// The run is written and judged.
+    /// Announces the result of the run, once that is written and judged.
     pub(super) fn end(&mut self, ended: Ended, now: Time) {
         self.orders.ended = Some(ended);
         self.write.hurry(now);
     }
 
-    /// All know it.
+    /// Returns whether the announcement is in the store.
     pub(super) fn has_ended(&self) -> bool {
         self.written.ended.is_some() || self.written.abort.is_some()
     }
@@ -240,7 +244,7 @@ impl Leader {
         asks
     }
 
-    /// Deadlines that no answer brings up.
+    /// Checks deadlines that pass without an answer of the store.
     fn look_at_time(&mut self, now: Time) {
         match self.phase {
             Phase::Arriving if now > self.until => {
@@ -333,7 +337,7 @@ impl Leader {
         }
     }
 
-    /// Who has come.
+    /// Updates arrivals and withdrawals from a listing.
     fn seen(&mut self, names: &[String], now: Time) {
         if self.phase != Phase::Arriving {
             return;
@@ -352,7 +356,8 @@ impl Leader {
             }
         }
         for shard in names.iter().filter_map(|name| objects::withdrawn(name)) {
-            // An answer that is under way is about something else; the list is looked at again.
+            // Only if no request is in flight: its answer would be taken for the withdrawal. The list is read again
+            // anyway.
             if let Some(remote) = self.shards.get_mut(shard as usize)
                 && remote.lane.is_idle()
             {
@@ -362,12 +367,12 @@ impl Leader {
         }
     }
 
-    /// Whether a shard that has come is one of this run; or why it has not.
+    /// Handles the content of an arrival or withdrawal: verifies that the shard belongs to this run.
     fn check(&mut self, shard: u32, answer: &Answer, now: Time) {
         let remote = &mut self.shards[shard as usize];
         remote.asked = now;
         let Answer::Bytes { bytes, .. } = answer else {
-            // A store may take a while to show what it lists.
+            // A store may list an object before it can be read.
             remote.lane.answered(now + POLL_INTERVAL);
             return;
         };
@@ -403,7 +408,7 @@ impl Leader {
         }
     }
 
-    /// What comes of reading a shard's log.
+    /// Handles the answer to reading a part of a shard's log.
     fn read(&mut self, shard: u32, answer: Answer, now: Time) {
         let remote = &mut self.shards[shard as usize];
         let waited = now.duration_since(remote.asked).min(MAX_COUNTED_GAP);
@@ -447,7 +452,7 @@ impl Leader {
         }
     }
 
-    /// No shard measures alone what all were to measure together.
+    /// Stops all shards after one has failed: the rest would not be the planned load.
     fn end_for_all(&mut self, text: String, now: Time) {
         self.events
             .push_back(Event::Notice(format!("{text}; the others are stopped")));
@@ -458,7 +463,7 @@ impl Leader {
         }
     }
 
-    /// A shard is given up, and the others go on: they would measure no better for its sake.
+    /// Drops a shard; the others continue, since stopping them would not improve their measurements.
     fn lose(&mut self, shard: u32, why: String) {
         let text = format!("shard {shard} of {}: {why}", self.charge.own.of);
         self.events
@@ -467,7 +472,8 @@ impl Leader {
         self.failure.get_or_insert(text);
     }
 
-    /// Passes on what is whole; gives the beginning, and the end.
+    /// Passes on complete intervals, starts the load once all shards are ready, and sets the result once all have
+    /// ended.
     fn emit(&mut self, now: Time) {
         while let Some((record, requests)) = self.merging.gathering.intervals.next(None) {
             let event = Event::Interval(Box::new(record), requests);
@@ -509,7 +515,7 @@ impl Leader {
         });
     }
 
-    /// Before the load: nothing was measured.
+    /// Aborts the run before the load, when nothing was measured.
     fn fail(&mut self, reason: String, now: Time) {
         self.give_up(reason.clone(), EngineError::Shards(reason), now);
     }
@@ -524,7 +530,7 @@ impl Leader {
         self.write.hurry(now);
     }
 
-    /// Nothing can be sent to the others any more, who notice it by themselves.
+    /// Ends the run when the store is unreachable. No orders can be written; members detect this by timeout.
     fn lose_store(&mut self, reason: String, now: Time) {
         if self.phase != Phase::Over {
             self.merging.gathering.intervals.all_ended();
@@ -537,7 +543,7 @@ impl Leader {
     }
 }
 
-/// `shard 2` or `shards 2, 5 to 7`.
+/// Formats shard numbers: `shard 2` or `shards 2, 5 to 7`.
 pub(super) fn ranges(numbers: &[u32]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut rest = numbers;

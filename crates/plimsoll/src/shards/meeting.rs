@@ -1,8 +1,9 @@
-//! Where the shards of a run meet, and what becomes of one that fails on its way there: it tells the others, who
-//! would wait for it otherwise.
+//! Connects a shard to its run's rendezvous, and reports a shard's early failure to the others, which would wait for
+//! it otherwise.
 //!
-//! Invariant: whatever ends a command before its shard has joined the run, its plan, a file, a name, is known to shard
-//! 0, and by that to all. From then on the run itself says what becomes of its shards ([`super::leader`]).
+//! Invariant: any failure of a command before its shard has joined the run, such as an invalid plan or a missing
+//! file, is reported to shard 0, and through it to all. After joining, the run itself tracks its shards
+//! ([`super::leader`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::thread;
@@ -20,34 +21,34 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 
-/// How long a shard that fails tries to report it to shard 0, and how long shard 0 waits for the others to read its
-/// own report: they may start later.
+/// How long a failing shard tries to report that to shard 0, and how long a failing shard 0 keeps its report
+/// available to shards that may start later.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What the shards of a meeting carry out.
+/// Whether the shards run a single load or a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loads {
     One,
-    /// One after another, as [`super::team`] has them.
+    /// Several loads, one after another ([`super::team`]).
     Series,
 }
 
-/// A shard, and where it meets the others.
+/// A shard and its connection to the rendezvous.
 pub(crate) struct Meeting {
     pub(super) identity: Identity,
     loads: Loads,
-    /// The run's folder, once it was opened.
+    /// The run's folder, opened on first use.
     store: OnceCell<Store>,
     joined: Cell<bool>,
-    /// Once signals are listened for.
+    /// The stop request of signals, once handlers are installed.
     stop: RefCell<Stop>,
 }
 
 impl Meeting {
-    /// Where the shard that `flags` ask for meets the others, if they ask for one.
+    /// Returns the context of the shard that `flags` ask for; `None` if they ask for none.
     ///
     /// # Errors
-    /// As [`ShardFlags::identity`].
+    /// Those of [`ShardFlags::identity`].
     pub(crate) fn of(
         flags: &ShardFlags,
         loads: Loads,
@@ -63,7 +64,7 @@ impl Meeting {
         }))
     }
 
-    /// Does `work`, in which this shard joins the others. A failure before that is reported to them.
+    /// Runs `work`, in which this shard joins the others, and reports a failure before that to them.
     ///
     /// # Errors
     /// Those of `work`.
@@ -75,7 +76,7 @@ impl Meeting {
         if let (Some(meeting), Err(failure)) = (meeting, &ended)
             && !meeting.joined.get()
             && let Err(problem) = meeting.store().and_then(|s| meeting.tell(&s, failure))
-            // Where the rendezvous can't be opened, that is mostly what failed.
+            // If the rendezvous can't be opened, that is usually the failure itself.
             && problem.to_string() != failure.to_string()
         {
             console::notice(format_args!(
@@ -85,20 +86,20 @@ impl Meeting {
         ended
     }
 
-    /// Where `stop` asks for an end at once, nothing is waited for any more.
+    /// Sets the stop request that ends waiting when it is immediate.
     pub(crate) fn heed(&self, stop: &Stop) {
         self.stop.replace(stop.clone());
     }
 
-    /// Nobody waits for this shard.
+    /// Marks the shard as joined, so that a failure is not reported: no other shard waits for it.
     pub(crate) fn is_not_awaited(&self) {
         self.joined.set(true);
     }
 
-    /// The folder of this run.
+    /// Returns the store of this run's folder.
     ///
     /// # Errors
-    /// Where the rendezvous can't be opened.
+    /// When the rendezvous can't be opened.
     pub(super) fn store(&self) -> Result<Store, Failure> {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());
@@ -111,14 +112,14 @@ impl Meeting {
         Ok(self.store.get_or_init(|| folder).clone())
     }
 
-    /// From here on the run says what becomes of this shard.
+    /// Joins the run; from here on the run itself tracks this shard.
     ///
     /// # Errors
-    /// Where the run has been led before, or the rendezvous can't be opened.
+    /// When the run ID was used before, or the rendezvous can't be opened.
     pub(super) fn join(&self) -> Result<Store, Failure> {
         let store = self.store()?;
         self.joined.set(true);
-        // That the store does not answer is noticed where it is asked again and again.
+        // An unreachable store is reported later, where requests are retried.
         let leads = self.identity.role() == Role::Leader;
         if leads && let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
             return Err(Failure::usage(
@@ -132,7 +133,7 @@ impl Meeting {
         Ok(store)
     }
 
-    /// What the leader of the run, or of the series, says first.
+    /// Returns the first object that the coordinator of the run or series writes.
     fn first(&self) -> String {
         match self.loads {
             Loads::One => ORDERS_OBJECT.to_owned(),
@@ -148,8 +149,8 @@ impl Meeting {
                 Loads::One => objects::to_json(&Orders::ended(ended)),
                 Loads::Series => objects::to_json(&Next::<()>::Ended(ended)),
             };
-            // A run of the same name that goes on is none of its business. Not every store can create without
-            // writing over.
+            // Do not disturb a running run of the same name. The check precedes `create` because not every store can
+            // create without overwriting.
             if let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
                 return Ok(());
             }
@@ -194,10 +195,10 @@ impl Meeting {
     }
 }
 
-/// Tells the leader of the run in the folder `store` that `shard` does not take part.
+/// Tells the coordinator of the run in the folder `store` that `shard` does not take part.
 ///
 /// # Errors
-/// Where the store does not take it.
+/// When the store does not accept it.
 pub(super) fn withdraw(
     store: &Store,
     shard: Shard,

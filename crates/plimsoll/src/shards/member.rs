@@ -1,9 +1,9 @@
-//! One shard at the rendezvous: it arrives, does what the leader orders, and writes its log.
+//! One shard's side of the rendezvous: it announces its arrival, follows the coordinator's orders, and writes its
+//! log.
 //!
-//! A state machine without I/O and without a clock: [`Member::poll`] gives the requests that are
-//! due, [`Member::answered`] takes what came of them, and [`Member::event`] says what the load is
-//! to do. A shard makes at most one request a second for its log and, but while it waits for the
-//! beginning, one for the orders.
+//! A state machine without I/O or clock: [`Member::poll`] returns the requests that are due, [`Member::answered`]
+//! takes their answers, and [`Member::event`] returns what the load has to do. A shard makes at most one request a
+//! second for its log and, except while it waits for the start, one for the orders.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,103 +15,106 @@ use super::objects::{self, Arrival, Ended, ORDERS_OBJECT, Orders, from_json, par
 use super::store::{Answer, Ask};
 use crate::spread::wire::{Message, Offset};
 
-/// How often the log is written, and orders are looked for during the load.
+/// How often the log is written, and orders are read during the load.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often a shard looks for what it waits for before the load begins.
+/// How often a shard polls before the load starts.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// A store that fails for so long is given up.
+/// A store that fails for this long is given up.
 pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);
 
-/// A store that fails for so long is reported, once.
+/// A store that fails for this long is reported, once.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
 
-/// A leader that gives no sign for so long, while the store answers, is gone.
+/// A coordinator without heartbeat for this long, while the store answers, is lost.
 pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the store was not asked for a while, no more than this of it counts as silence.
+/// Of a gap between two successful reads of the orders, at most this much counts as silence: in a longer one this
+/// process or the store was stalled.
 pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 
-/// Which of its two requests.
+/// The two kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Arrival and log.
+    /// A request about the arrival or the log.
     Log,
     Orders,
 }
 
-/// What the load is to do.
+/// What the load has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// All shards have come: make connections.
+    /// All shards have arrived: make connections.
     Connect,
-    /// The load begins then, on this machine's clock.
+    /// Start time of the load, on this machine's clock.
     Begin(Time),
-    /// The load began this long before this shard learned of it.
+    /// The load started this long before this shard learned of it.
     BeganWithout(Duration),
-    /// The run is to end: as in [`Orders::stop`].
+    /// Stop request, with a level as in [`Orders::stop`].
     Stop(u8),
-    /// A message for people.
+    /// A message for the user.
     Notice(String),
     /// The run is over.
     Ended(Ended),
-    /// There is no run any more for this shard. Nothing comes after it.
+    /// The run is lost for this shard. No event follows.
     Lost(String),
 }
 
 impl Event {
-    /// Nothing is left to do.
+    /// Returns whether the run is over.
     pub(super) fn is_over(&self) -> bool {
         matches!(self, Event::Ended(_) | Event::Lost(_))
     }
 }
 
+/// The states of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Is a shard of this number there?
+    /// Check for another shard with this number.
     Look,
     Arrive,
-    /// Is it this one?
+    /// Check that the arrival in the store is this process's.
     Verify,
     Log,
     Over,
 }
 
+/// The state machine of one shard.
 pub(super) struct Member {
     arrival: Arrival,
-    /// What the wall's clock shows at [`Time::ZERO`].
+    /// Wall-clock time at [`Time::ZERO`], nanoseconds since 1970.
     unix_zero: u64,
-    /// How long the leader may take to come.
+    /// Time by which the coordinator must have arrived.
     until: Time,
-    /// How long a store may fail before this shard is known to it: one that shard 0 serves is there no
-    /// sooner than that one.
+    /// How long the store may fail before this shard has arrived. A store that shard 0 serves starts no sooner than
+    /// shard 0 does.
     patience: Duration,
-    /// A person knows that the store fails.
+    /// Whether the user was told that the store fails.
     reported: bool,
     step: Step,
     log: Lane,
     look: Lane,
-    /// Between these the arrival was written, which the store dates.
+    /// The arrival was written between these times; compared with the store's timestamp, they give the clock offset.
     arriving: Option<(Time, Time)>,
     offset: Offset,
     lines: Vec<String>,
-    /// The part that is being written, which stays as it is until it is there.
+    /// The part that is being written; retries write the same bytes.
     sealed: Option<Vec<u8>>,
-    /// Its number, or the next one's.
+    /// Number of that part, or of the next one.
     next: u64,
     closed: bool,
     orders: Orders,
-    /// Successful looks without a sign of the leader, as time.
+    /// Time without a heartbeat of the coordinator while the store answered.
     silence: Duration,
     looked: Time,
     events: VecDeque<Event>,
 }
 
 impl Member {
-    /// `barrier`: how long shards may take to come.
+    /// Creates a member. `barrier` is how long shards may take to arrive.
     pub(super) fn new(arrival: Arrival, now: Time, unix_zero: u64, barrier: Duration) -> Member {
-        // Those of a large run do not ask all at once.
+        // Spread the requests of a large run over the second.
         let turn = Duration::from_millis(u64::from(arrival.shard) * 619 % 1_000);
         Member {
             unix_zero,
@@ -135,12 +138,12 @@ impl Member {
         }
     }
 
-    /// Something for the log.
+    /// Adds a message to the log.
     pub(super) fn log(&mut self, message: &Message) {
         self.lines.push(message.to_line());
     }
 
-    /// Nothing more follows: what is left is written at once.
+    /// Closes the log; the rest is written without delay.
     pub(super) fn close(&mut self, now: Time) {
         self.closed = true;
         self.log.hurry(now);
@@ -150,23 +153,23 @@ impl Member {
         self.events.pop_front()
     }
 
-    /// Nothing more is going to happen.
+    /// Returns whether the member has nothing left to do.
     pub(super) fn is_over(&self) -> bool {
         self.step == Step::Over
     }
 
-    /// Everything logged is in the store.
+    /// Returns whether the whole log is in the store.
     pub(super) fn is_written(&self) -> bool {
         self.lines.is_empty() && self.sealed.is_none()
     }
 
-    /// What is to be asked of the store now.
+    /// Returns the store requests that are due.
     pub(super) fn poll(&mut self, now: Time) -> Vec<(Which, Ask)> {
         let mut asks = Vec::new();
         if self.step == Step::Over {
             return asks;
         }
-        // Before all are there no log is read.
+        // Nothing reads the log before all shards have arrived.
         let idle = self.step == Step::Log && !self.orders.connect && self.is_written();
         if self.log.is_due(now) && !idle {
             let name = objects::arrival(self.arrival.shard);
@@ -204,7 +207,7 @@ impl Member {
         asks
     }
 
-    /// What came of a request.
+    /// Handles the answer to a request.
     pub(super) fn answered(&mut self, which: Which, answer: Answer, now: Time) {
         if self.step == Step::Over {
             return;
@@ -247,7 +250,7 @@ impl Member {
         match (self.step, answer) {
             (Step::Look, Answer::Missing) => self.step = Step::Arrive,
             (Step::Verify, Answer::Missing) => {
-                // A store may take a while to show what was written.
+                // A store may take a while until a written object can be read.
                 next = now + RETRY_DELAY;
             }
             (Step::Arrive, Answer::Done | Answer::Exists) => {
@@ -285,13 +288,13 @@ impl Member {
                     sent + POLL_INTERVAL
                 };
             }
-            // No answer to such a request.
+            // Not an answer to this request; try again.
             _ => next = now + RETRY_DELAY,
         }
         self.log.answered(next);
     }
 
-    /// From when the store says that the arrival was written. HTTP dates are of whole seconds.
+    /// Computes the offset to the store's clock from the timestamp of the arrival. HTTP dates have whole seconds.
     fn measure(&self, modified_unix_ns: u64) -> Offset {
         const SECOND_NS: i128 = 1_000_000_000;
         let Some((from, to)) = self.arriving else {
@@ -307,7 +310,7 @@ impl Member {
         let earliest = modified - unix(to);
         let latest = modified + coarse - unix(from);
         let offset = match earliest <= 0 && 0 <= latest {
-            // Nothing speaks against both clocks being the same.
+            // The measurement allows equal clocks, so assume no offset.
             true => 0,
             false => i128::midpoint(earliest, latest),
         };

@@ -1,7 +1,6 @@
-//! The logs of all shards of a run, merged as one: by the leader while it goes on, and from the
-//! store afterwards.
+//! Merges the logs of all shards of a run: in the coordinator during the run, and in `plimsoll merge` afterwards.
 //!
-//! Invariant: what a log says is merged in the same way, whoever reads it and when.
+//! Invariant: the same logs give the same result, whoever merges them and when.
 
 use plimsoll_model::run::{
     CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
@@ -11,17 +10,19 @@ use super::objects::{Head, Orders};
 use crate::spread::gathering::Gathering;
 use crate::spread::wire::{Message, Offset};
 
+/// Merges the logs of a run's shards.
 pub(super) struct Merging {
     header: RunHeader,
     pub(super) gathering: Gathering,
     shards: Vec<One>,
-    /// The sum of all shards' counts, which is bounded.
+    /// Sum of all shards' counts, checked against overflow.
     sum: CountSum,
 }
 
+/// What is known of one shard.
 #[derive(Default)]
 struct One {
-    /// The shard's totals, once it has measured something.
+    /// The shard's totals; `None` until its first interval.
     totals: Option<Box<ShardTotals>>,
     offset: Option<Offset>,
     state: Option<ShardState>,
@@ -38,12 +39,12 @@ impl Merging {
         }
     }
 
-    /// Nothing more is taken of the shard.
+    /// Returns whether the shard has ended; its later messages are ignored.
     pub(super) fn is_gone(&self, shard: u32) -> bool {
         self.shards[shard as usize].state.is_some()
     }
 
-    /// Why the shard did not carry its part out, if it reported that.
+    /// Returns why the shard did not complete its part, if it reported that.
     pub(super) fn problem(&self, shard: u32) -> Option<&str> {
         self.shards[shard as usize].reason.as_deref()
     }
@@ -52,7 +53,7 @@ impl Merging {
         self.shards[shard as usize].offset
     }
 
-    /// Takes what the shard's log says, which may have got these orders.
+    /// Adds a message of the shard's log. `orders` tells whether a stop had been requested.
     pub(super) fn take(&mut self, shard: u32, message: Message, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {
@@ -92,7 +93,7 @@ impl Merging {
         self.gathering.take(shard as usize, message);
     }
 
-    /// Adds an interval to the shard's figures, if all shards together can be added up with it.
+    /// Adds an interval to the shard's totals, unless the counts of all shards would overflow.
     fn add(&mut self, shard: u32, interval: &IntervalRecord) -> Result<(), String> {
         self.sum.add(interval)?;
         let one = &mut self.shards[shard as usize];
@@ -101,7 +102,7 @@ impl Merging {
         Ok(())
     }
 
-    /// The shard failed: nothing more is taken of it.
+    /// Marks the shard as failed; its later messages are ignored.
     fn fail(&mut self, shard: u32, problem: String) {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Failed);
@@ -109,7 +110,7 @@ impl Merging {
         self.gathering.intervals.ended(shard as usize);
     }
 
-    /// Nothing more comes of the shard.
+    /// Marks the shard as lost.
     pub(super) fn lose(&mut self, shard: u32, why: String) {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);

@@ -1,14 +1,13 @@
-//! One load over several machines: shards that meet in a folder or an object store.
+//! Splits one load over several machines: shards that communicate through a folder or an object store.
 //!
-//! Whoever starts many processes (Kubernetes, Slurm, MPI, a shell) starts the same `plimsoll run`
-//! in each; [`identity`] finds out which shard it is. All write what they measure into the
-//! rendezvous ([`objects`]), second by second, as a process of a spread load writes it on its
-//! pipe. Shard 0 leads: besides its part of the load it waits for all, gives the beginning, reads
-//! the logs and merges them ([`leader`]); everything behind it sees one run. What a shard does is
-//! in [`member`]. Both are state machines without I/O; [`exchange`] drives them, and [`store`]
-//! makes their requests. Loads that follow one another, as the trials of a search do, are each a
-//! run of their own; [`team`] passes on which comes next. The load itself is the engine's, at
-//! another place. Whoever fails on the way to the others tells them ([`meeting`]). Nothing here knows a protocol.
+//! A scheduler (Kubernetes, Slurm, MPI, a shell) starts the same `plimsoll run` on each machine; [`identity`]
+//! determines which shard it is. Each writes its measurements into the rendezvous ([`objects`]) once a second, as a
+//! process of a multi-process load writes them on its pipe. Shard 0 is also the coordinator ([`leader`]): it waits
+//! for all shards, sets the start time, reads the logs and merges them, so that reports see one run. [`member`] is
+//! the part of every shard. Both are state machines without I/O; [`exchange`] drives them, and [`store`] makes their
+//! requests. Loads in a series, such as the trials of a search, are runs of their own; [`team`] announces which comes
+//! next. The engine makes the load, as a part of a run. A shard that fails before it has joined reports that to the
+//! others ([`meeting`]). Nothing here depends on a protocol.
 
 mod digests;
 mod exchange;
@@ -59,17 +58,16 @@ pub(crate) use meeting::{Loads, Meeting};
 pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
 pub(crate) use team::Team;
 
-/// How often a shard that waits for the others looks whether it is to stop.
+/// How often a shard that waits for the others checks for a stop request.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Why a shard takes no part that a signal ended.
+/// Withdrawal reason of a shard that a signal stopped.
 const INTERRUPTED_REASON: &str = "it was interrupted before the load began";
 
-/// Carries out the part of `plan` that this shard has. Shard 0 writes the run and judges it; all
-/// end alike.
+/// Runs this shard's part of `plan`. Shard 0 writes the run and judges it; all shards end with the same exit code.
 ///
 /// # Errors
-/// When the shards did not come together, or the load could not begin.
+/// When a shard is missing, or the load could not start.
 pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
@@ -80,7 +78,7 @@ pub(crate) fn execute(
     if output.dry_run {
         return execution::execute(spec, plan, output, process, By::Machine, |_| Ok(()));
     }
-    // A plan that can't be carried out fails before anybody waits.
+    // A plan that can't be run fails here, before any shard waits for this one.
     drop(process.prepare(plan)?);
     let identity = &meeting.identity;
     let part = Part::new(spec, plan, identity, process, meeting.store()?)?;
@@ -97,7 +95,7 @@ pub(crate) fn execute(
     ended
 }
 
-/// What this process has to do with the run.
+/// This shard's part of a run.
 struct Part<'a> {
     plan: Plan,
     plan_toml: String,
@@ -120,7 +118,7 @@ impl<'a> Part<'a> {
         let filled_in = spec.filled_in(plan);
         let mut plan = plan.clone();
         if identity.role() == Role::Member {
-            // One machine has the server, if any, and one account of it is enough.
+            // At most one machine runs the server, so only shard 0 watches it.
             plan.watch = Watch::Nothing;
         }
         Ok(Part {
@@ -149,13 +147,13 @@ impl Part<'_> {
         Rendezvous::start(member, Arc::clone(&self.store), self.clock, stop.clone())
     }
 
-    /// Makes the load, and waits for what the leader says of the run.
+    /// Makes this shard's load and waits for the run's result from the coordinator.
     fn follow(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
         self.notice_of("waiting for the others");
         let stop = self.process.stop.for_one();
         let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
-            // Who can't be told notices it later.
+            // Best effort: a coordinator that can't be reached times out on its own.
             let _ = withdraw(&self.store, shard, failure);
         })?;
         let over = match self.carry(&rendezvous, &stop) {
@@ -177,8 +175,8 @@ impl Part<'_> {
         }
     }
 
-    /// Leads the run, and makes the load of shard 0 beside that. `conclude` has the whole measured by what it
-    /// is given, writes it and judges it; `exit` says what all end with.
+    /// Coordinates the run while a thread makes shard 0's load. `conclude` gets the function that measures the whole
+    /// run, writes the run and judges it; `exit` maps its result to the exit code of all shards.
     fn lead<T>(
         &self,
         conclude: impl FnOnce(&mut Carry<'_>) -> Result<T, Failure>,
@@ -201,7 +199,7 @@ impl Part<'_> {
         };
         let wanted = connections_beforehand(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
-        // Shard 0's own load ends as all others' do: when it is ordered.
+        // Shard 0's own load stops by orders, as that of any other shard.
         let stop = Stop::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
@@ -227,7 +225,7 @@ impl Part<'_> {
         match (closing.into_inner(), &ended) {
             (Some(closing), Ok(done)) => closing.end(Ended::with(exit(done).code())),
             (Some(closing), Err(failure)) => closing.end(Ended::failed(failure)),
-            // It failed before the load: no shard may wait for a leader that is gone.
+            // It failed before the load: tell the other shards, which would wait for the coordinator.
             (None, Err(failure)) => {
                 let orders = Orders::ended(Ended::failed(failure));
                 self.store
@@ -238,14 +236,14 @@ impl Part<'_> {
         ended
     }
 
-    /// This shard's load, from the arrival of all to its end.
+    /// Runs this shard's load, from the arrival of all shards to its end.
     fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Carried {
         let connect = |event: Event| (event == Event::Connect || event.is_over()).then_some(event);
         match wait(rendezvous, || is_stopped(stop), connect) {
             Some(Event::Connect) => {}
             Some(over) => return Carried::Over(over),
             None => {
-                // The log is read where all had come meanwhile.
+                // The coordinator reads this if all shards have arrived in the meantime.
                 rendezvous.send(Message::Finished(End::interrupted()));
                 rendezvous.close();
                 return Carried::Withdrawn;
@@ -318,7 +316,7 @@ impl Part<'_> {
         spread::run(load, place, self.process, stop, observe)
     }
 
-    /// For people, where they watch: what this shard does.
+    /// Prints what this shard is doing, unless progress is off.
     fn notice_of(&self, doing: &str) {
         if self.process.progress != crate::progress::Style::None {
             let shard = self.identity.shard;
@@ -330,24 +328,24 @@ impl Part<'_> {
     }
 }
 
-/// How far a shard came with its load.
+/// How a shard's load ended.
 enum Carried {
-    /// What it measured is in the log, or on its way there.
+    /// Its measurements are in the log or queued for it.
     Done,
-    /// It was ordered to stop before all had come.
+    /// It was stopped before all shards had arrived.
     Withdrawn,
-    /// The run is over for this shard.
+    /// The run is over for this shard, as the event says.
     Over(Event),
 }
 
-/// Why a shard's load did not begin.
+/// Why a shard's load did not start.
 enum Missed {
-    /// The run is over for this shard.
+    /// The run is over for this shard, as the event says.
     Over(Event),
     TooLate(String),
 }
 
-/// A call, whose times count from the beginning: machines have that in common, and no clock.
+/// Makes a call's times relative to the start of the load, because machines share that and no clock.
 fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
     let sample = &mut request.sample;
     for time in [
@@ -356,7 +354,7 @@ fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
         &mut sample.first_byte,
         &mut sample.done,
     ] {
-        // What did not happen has no time.
+        // Steps that did not happen have no time.
         if *time != Time::NEVER {
             *time = Time(time.since(begin));
         }
@@ -368,7 +366,7 @@ fn is_stopped(stop: &Stop) -> bool {
     stop.level() != StopLevel::Run
 }
 
-/// When the load begins, or why it does not, where the event says so.
+/// Returns the start time from an event, or why the load does not start; `None` for unrelated events.
 fn beginning(event: Event) -> Option<Result<Time, Missed>> {
     match event {
         Event::Begin(at) => Some(Ok(at)),
@@ -380,25 +378,25 @@ fn beginning(event: Event) -> Option<Result<Time, Missed>> {
     }
 }
 
-/// How the run ended; `None`: this shard is `tired` of waiting for that.
+/// Waits for the event that ends the run; `None` if `tired` returns true first.
 fn wait_for_end(rendezvous: &Rendezvous, tired: impl Fn() -> bool) -> Option<Event> {
     wait(rendezvous, tired, |event| event.is_over().then_some(event))
 }
 
-/// What `wanted` finds in the next event that it wants; `None`: this shard is `tired` of waiting.
+/// Waits for an event for which `wanted` returns a value; `None` if `tired` returns true first.
 fn wait<T>(
     rendezvous: &Rendezvous,
     tired: impl Fn() -> bool,
     wanted: impl Fn(Event) -> Option<T>,
 ) -> Option<T> {
     loop {
-        // Looked at first: the event that explains a stop is sent before it.
+        // Read `tired` before polling: the event that explains a stop is always sent first.
         let tired = tired();
         let event = match rendezvous.events.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) if tired => return None,
             Err(RecvTimeoutError::Timeout) => continue,
-            // The thread ended without saying why.
+            // The thread ended without an event.
             Err(RecvTimeoutError::Disconnected) => {
                 Event::Lost("the link to the rendezvous ended".to_owned())
             }

@@ -1,25 +1,25 @@
-//! What shards of one run write into the rendezvous: names and contents.
+//! Defines the objects that the shards of a run write into the rendezvous: names and contents.
 //!
 //! ```text
-//! RUN-ID/head.json                 the run's head and plan: by the leader, once
-//! RUN-ID/arrivals/00003.json       shard 3 is there: by itself, once
-//! RUN-ID/arrivals/00003.withdrawn.json  it can't take part, whether it was there or not: by itself, once
-//! RUN-ID/orders.json               what all are to do: by the leader, again and again
-//! RUN-ID/logs/00003/00000017.zst   what shard 3 sent, the 18th part: by itself, once
-//! RUN-ID/stop-request.json         the run is to end: by whoever watches
+//! RUN-ID/head.json                      manifest and plan of the run; written once by the coordinator
+//! RUN-ID/arrivals/00003.json            arrival of shard 3; written once by that shard
+//! RUN-ID/arrivals/00003.withdrawn.json  withdrawal of shard 3, with or without an arrival; written once by that shard
+//! RUN-ID/orders.json                    orders to all shards; rewritten by the coordinator
+//! RUN-ID/logs/00003/00000017.zst        18th part of the log of shard 3; written once by that shard
+//! RUN-ID/wish.json                      stop request; written by an observer
 //! ```
 //!
-//! Loads that follow one another, such as trials of a search, have a folder each, and beside them what comes next:
+//! A series of loads, such as the trials of a search, has a folder per load, and beside them announcements of the next
+//! load:
 //!
 //! ```text
-//! RUN-ID/steps/00002.json          the second load, or that there is none: by the leader, once
-//! RUN-ID/00002/head.json           …and so on: its run
+//! RUN-ID/steps/00002.json               the second load, or that there is none; written once by the coordinator
+//! RUN-ID/00002/head.json                objects of its run, as above
 //! ```
 //!
-//! Every object but the orders is written once, and what the orders say is only added to; so a
-//! request that is made twice, or whose answer is lost, changes nothing. A log is the messages
-//! that a process of a spread load writes on its pipe ([`crate::spread::wire`]), cut into parts
-//! and compressed.
+//! Every object but the orders is written once, and orders are only added to, so a request that is repeated or whose
+//! answer is lost changes nothing. A log consists of the messages that a process of a multi-process load writes on
+//! its pipe ([`crate::spread::wire`]), cut into parts and compressed.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +29,13 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Exit, Failure};
 use crate::spread::wire::Message;
 
-/// Changes when shards of one version can't understand those of another. The build that all must
-/// have alike makes that rare; a merge of an old run needs it.
+/// Version of the object formats; incremented when an older version can't read them. All shards must be the same
+/// build, so it matters mostly when an old run is merged.
 pub(super) const FORMAT_VERSION: u32 = 3;
 
-/// The oldest version whose runs `merge` and `watch` read. Version 2 had another name for the stop request.
 pub(super) const OLDEST_READABLE_VERSION: u32 = 2;
 
-/// As much as a part of a log may be, decompressed.
+/// Maximum decompressed size of a log part, bytes.
 const MAX_PART: u64 = 256 << 20;
 
 pub(super) const HEAD_OBJECT: &str = "head.json";
@@ -49,18 +48,18 @@ pub(super) fn arrival(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}.json")
 }
 
-/// The number in such a name.
+/// Returns the shard number in the name of an arrival.
 pub(super) fn arrived(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(".json")?.parse().ok()
 }
 
-/// What a shard writes that can't take part.
+/// Returns the name of the object that a shard writes if it can't take part.
 pub(super) fn withdrawal(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}{WITHDRAWN_SUFFIX}")
 }
 
-/// The number in such a name.
+/// Returns the shard number in the name of a withdrawal.
 pub(super) fn withdrawn(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(WITHDRAWN_SUFFIX)?.parse().ok()
@@ -70,37 +69,37 @@ pub(super) fn part(shard: u32, number: u64) -> String {
     format!("logs/{shard:05}/{number:08}.zst")
 }
 
-/// The folder in which loads that follow one another are announced.
+/// Folder of the announcements of a series' loads.
 pub(super) const STEPS_FOLDER: &str = "steps";
 
 pub(super) fn step(number: u32) -> String {
     format!("{STEPS_FOLDER}/{}.json", of_series(number))
 }
 
-/// The folder of one of them.
+/// Returns the folder of a load in a series.
 pub(super) fn of_series(number: u32) -> String {
     format!("{number:05}")
 }
 
-/// The number of such a folder.
+/// Returns the number of such a folder.
 pub(super) fn numbered(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     (name.len() == 5).then(|| name.parse().ok()).flatten()
 }
 
-/// What a shard is going to carry out, and with what.
+/// Digests of what a shard runs; they have to be equal in all shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Digests {
-    /// The digest of the plan, every default filled in.
+    /// Digest of the plan with every default filled in.
     pub(super) plan: String,
-    /// The digest of this program.
+    /// Digest of this program's executable.
     pub(super) build: String,
-    /// The digest of each file that the plan names for its calls, by path.
+    /// Digest of each data file that the plan names, by path.
     pub(super) data: BTreeMap<String, String>,
 }
 
 impl Digests {
-    /// What is not the same, for people.
+    /// Returns in words what differs; `None` if nothing does.
     pub(super) fn difference(&self, other: &Digests) -> Option<String> {
         if self.build != other.build {
             return Some("another build of plimsoll".to_owned());
@@ -116,48 +115,48 @@ impl Digests {
     }
 }
 
-/// A shard is there.
+/// Written by a shard when it has arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Arrival {
     pub(super) version: u32,
     pub(super) shard: u32,
     pub(super) of: u32,
-    /// A token of this process, by which a second one is noticed.
+    /// Random token of this process; reveals a second process with the same shard number.
     pub(super) token: String,
     pub(super) digests: Digests,
 }
 
-/// A shard does not take part: it failed before all had come.
+/// Written by a shard that does not take part, because it failed before all shards had arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Withdrawal {
     pub(super) reason: String,
 }
 
-/// Why a shard withdrew that wrote this.
+/// Returns the reason in a withdrawal object.
 pub(super) fn reason(bytes: &[u8]) -> String {
     let read = from_json::<Withdrawal>("withdrawal", bytes);
     read.map_or_else(|problem| problem, |read| read.reason)
 }
 
-/// What the leader wants of all. Nothing that it says is ever taken back.
+/// The coordinator's orders to all shards. Fields are only ever set, never reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Orders {
-    /// Another one each time: the leader is there.
+    /// Heartbeat counter, incremented at every write.
     pub(super) beat: u64,
-    /// All shards have come: connections are to be made.
+    /// Set once all shards have arrived: they make their connections.
     pub(super) connect: bool,
-    /// When the load begins: nanoseconds since 1970, on the store's clock.
+    /// Start time of the load: nanoseconds since 1970, on the store's clock.
     pub(super) begin_unix_ns: Option<u64>,
-    /// 1: the run is to end, calls in flight may; 2: at once.
+    /// Stop request: 0 none, 1 graceful (calls in flight may finish), 2 immediate.
     pub(super) stop: u8,
-    /// The run is given up.
+    /// Reason why the run was aborted.
     pub(super) abort: Option<String>,
-    /// The run is over, written and judged.
+    /// Set once the run is over, written and judged.
     pub(super) ended: Option<Ended>,
 }
 
 impl Orders {
-    /// There is nothing to do any more.
+    /// Returns orders for a run that ended before its load.
     pub(super) fn ended(ended: Ended) -> Orders {
         Orders {
             beat: 1,
@@ -167,11 +166,11 @@ impl Orders {
     }
 }
 
-/// What came of a run, for shards that do not write it.
+/// Result of a run, for shards that do not write its directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ended {
     pub(crate) exit: u8,
-    /// Why the leader failed.
+    /// Why the coordinator failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
@@ -188,10 +187,10 @@ impl Ended {
         }
     }
 
-    /// What a shard ends with whose leader has ended.
+    /// Returns the exit code that all shards end with.
     ///
     /// # Errors
-    /// Where that failed.
+    /// When the coordinator failed.
     pub(super) fn result(self) -> Result<Exit, Failure> {
         let exit = Exit::from_code(self.exit);
         match self.reason {
@@ -201,23 +200,23 @@ impl Ended {
     }
 }
 
-/// What the shards of a series do next.
+/// Announces what the shards of a series do next.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Next<S> {
     Load(S),
-    /// There is no more.
+    /// No load follows.
     Ended(Ended),
 }
 
-/// Whoever watches wants the run to end.
+/// A stop request of `plimsoll watch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wish {
-    /// The same as [`Orders::stop`].
+    /// The stop level, as in [`Orders::stop`].
     pub(super) stop: u8,
 }
 
-/// What a run directory begins with.
+/// The run's manifest: what a run directory needs besides the logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) version: u32,
@@ -233,22 +232,22 @@ pub(super) fn to_json(value: &impl Serialize) -> Vec<u8> {
 }
 
 /// # Errors
-/// Where the object is something else.
+/// When the bytes are not such an object.
 pub(super) fn from_json<'a, T: Deserialize<'a>>(name: &str, bytes: &'a [u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|e| format!("{name}: {e}"))
 }
 
-/// A part of a log.
+/// Compresses a log part.
 pub(super) fn seal(lines: &[String]) -> Vec<u8> {
-    // In memory nothing fails; histograms are compressed already, so more would cost and gain
-    // nothing.
+    // Compressing into memory can't fail. Histograms are compressed already, so a higher level would cost time and
+    // gain nothing.
     zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap_or_default()
 }
 
-/// The messages of such a part.
+/// Returns the messages of a log part.
 ///
 /// # Errors
-/// Where it is none.
+/// When the bytes are not a log part.
 fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
     use std::io::Read as _;
     let mut text = String::new();
@@ -262,7 +261,7 @@ fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
     text.lines().map(Message::from_line).collect()
 }
 
-/// The same; what is no part of a log is the message of a shard that failed.
+/// Returns the messages of a log part; an invalid part yields the message of a failed shard.
 pub(super) fn messages(bytes: &[u8]) -> Vec<Message> {
     open(bytes).unwrap_or_else(|problem| vec![Message::Failed(problem)])
 }

@@ -1,5 +1,5 @@
-//! The logs of a run read from the store by a process that is no part of it: while the run goes on
-//! (`plimsoll watch`), or afterwards (`plimsoll merge`).
+//! Reads a run's logs from the store in a process that is not one of its shards: during the run (`plimsoll watch`) or
+//! afterwards (`plimsoll merge`).
 
 use std::sync::mpsc;
 use std::thread;
@@ -28,13 +28,13 @@ use crate::threads;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
-/// So many logs are read at a time.
+/// Maximum number of logs that are read concurrently.
 const AT_ONCE: usize = 64;
 
-/// How often in a row a part of a log may fail to be had before the store is given up.
+/// Maximum number of failed reads of a log part in a row before the store is given up.
 const MAX_FAILURES: u32 = 5;
 
-/// How often it is looked for more.
+/// How often new log parts are looked for.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Which run of which rendezvous.
@@ -52,13 +52,13 @@ pub(crate) struct RunFlags {
     pub(crate) access: Access,
 }
 
-/// The only run in the rendezvous, where none is named.
+/// Returns the ID of the run: `given`, or that of the only run in the rendezvous.
 ///
 /// # Errors
-/// Where there is none, or several.
+/// When there is none, or several.
 fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failure> {
     if let Some(id) = given {
-        // One of a search's has the number of its trial behind it.
+        // A trial of a search is named RUN-ID/NUMBER.
         id.splitn(2, '/')
             .try_for_each(super::identity::check_run_id)?;
         return Ok(id.to_owned());
@@ -87,20 +87,21 @@ fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failu
     }
 }
 
+/// Reads and merges the logs of a run in a store.
 struct Reading {
     store: Store,
     head: Head,
     merging: Merging,
-    /// The next part of each log.
+    /// Number of the next part to read, by shard.
     next: Vec<u64>,
-    /// How often in a row the part could not be had.
+    /// Failed reads in a row, by shard.
     failures: Vec<u32>,
     orders: Orders,
 }
 
 impl Reading {
     /// # Errors
-    /// Where there is no such run.
+    /// When there is no such run, or another version wrote it.
     fn open(run: &RunFlags) -> Result<Reading, Failure> {
         let url = &run.rendezvous;
         let store = Store::open(url, &run.access, Role::Member)?;
@@ -160,7 +161,7 @@ impl Reading {
         Ok(())
     }
 
-    /// The next part of every log. How many there were.
+    /// Reads the next part of every log; returns how many parts were read or have to be tried again.
     fn read_on(&mut self) -> Result<usize, Failure> {
         let wanted: Vec<u32> = (0..self.head.of)
             .filter(|shard| !self.merging.is_gone(*shard))
@@ -195,7 +196,7 @@ impl Reading {
                             "rendezvous: {part}: {problem}"
                         )));
                     }
-                    // It is asked for again.
+                    // It is requested again.
                     Answer::Failed { .. } => {
                         parts += 1;
                         *failures += 1;
@@ -211,7 +212,7 @@ impl Reading {
         self.merging.gathering.intervals.next(None)
     }
 
-    /// Writes what is whole.
+    /// Writes the intervals that all shards have completed.
     fn pass_on(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
         while let Some((interval, requests)) = self.next() {
             writer.interval(&interval, &requests)?;
@@ -219,17 +220,17 @@ impl Reading {
         Ok(())
     }
 
-    /// Those of whose end nothing was read.
+    /// Returns the shards whose logs have no end.
     fn without_end(&self) -> Vec<u32> {
         let shards = 0..self.head.of;
         shards.filter(|s| !self.merging.is_gone(*s)).collect()
     }
 }
 
-/// Writes the run directory of a run from what its shards wrote.
+/// Writes a run directory from the logs of the run's shards.
 ///
 /// # Errors
-/// Where there is no such run, or it can't be written.
+/// When there is no such run, or the directory can't be written.
 pub(crate) fn merge(
     run: &RunFlags,
     out: Option<&Path>,
@@ -282,18 +283,18 @@ pub(crate) fn merge(
     execution::conclude(&merged, &dir, screen, made)
 }
 
-/// What a run is watched for.
+/// Whether a watched run is also asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watching {
     Alone,
-    /// It is asked to end.
+    /// The run is asked to stop and watched until it has ended.
     ToItsEnd,
 }
 
-/// Shows a run while it goes on, until it has ended.
+/// Shows a run's progress until it has ended.
 ///
 /// # Errors
-/// Where there is no such run, or it has no leader any more.
+/// When there is no such run, it was aborted, or its coordinator has stopped writing.
 pub(crate) fn watch(
     run: &RunFlags,
     watching: Watching,
@@ -350,8 +351,8 @@ pub(crate) fn watch(
     }
 }
 
-/// Asks on the terminal where Ctrl-C was pressed; without a terminal, and where it is pressed again, the run
-/// goes on.
+/// Asks on the terminal whether Ctrl-C is meant to stop the run. Without a terminal, or when Ctrl-C is pressed again,
+/// the run continues.
 fn wants_to_stop(process: &Process) -> bool {
     const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
@@ -376,10 +377,10 @@ fn wants_to_stop(process: &Process) -> bool {
     }
 }
 
-/// Asks a run in a store to end.
+/// Writes a stop request into a run's store.
 ///
 /// # Errors
-/// Where the store does not take it.
+/// When the store does not accept it.
 pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
     wish(&Store::open(url, &Access::default(), Role::Member)?.folder(id))
 }

@@ -1,9 +1,8 @@
-//! The rendezvous: a folder or an object store.
+//! Accesses the rendezvous: a folder or an object store.
 //!
-//! Requests are answered on a thread of the store's own; whoever asks never waits. The library
-//! tries nothing again: when a request is worth trying again, and for how long, is decided where
-//! its meaning is known ([`super::lane`]). Where shards share no store, shard 0 serves a folder
-//! ([`host`]), and the others ask it ([`link`]).
+//! Requests are answered on the store's own thread, so callers never block. Retries of the object-store library are
+//! off: when and how long to retry is decided by callers, which know what a request means ([`super::lane`]). If
+//! shards share no store, shard 0 serves a folder ([`host`]) over TCP to the others ([`link`]).
 
 mod direct;
 mod host;
@@ -32,19 +31,19 @@ pub(super) use host::SHUTDOWN_GRACE;
 pub(crate) use link::Access;
 use link::{Address, Link};
 
-/// Bytes of an object: of a part of a log, compressed.
+/// Maximum size of an object, bytes; the largest are compressed log parts.
 const MAX_OBJECT: u64 = 256 << 20;
 
-/// No request may take longer.
+/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 const RENDEZVOUS_HELP: &str = "give a folder that all shards share (file:///shared/rendezvous), a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX), or where shard 0 listens: tcp://HOST:PORT";
 
-/// A request.
+/// A request to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Ask {
-    /// `create`: only if there is none of that name.
+    /// Writes an object; with `create` only if none of that name exists.
     Put {
         name: String,
         #[serde(skip)]
@@ -52,50 +51,51 @@ pub(super) enum Ask {
         create: bool,
     },
     Get(String),
-    /// The names in a folder.
+    /// Lists the names in a folder.
     List(String),
 }
 
+/// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
     Done,
-    /// What was to be created is there.
+    /// The object to be created exists already.
     Exists,
     Bytes {
         #[serde(skip)]
         bytes: Vec<u8>,
-        /// When it was written, on the store's clock: nanoseconds since 1970.
+        /// Time of its last write on the store's clock, nanoseconds since 1970.
         modified_unix_ns: u64,
     },
     Missing,
     Names(Vec<String>),
     Failed {
         problem: String,
-        /// Trying again can't help.
+        /// Whether retrying is pointless.
         for_good: bool,
     },
 }
 
-/// A folder in a store.
+/// A folder of a store.
 #[derive(Clone)]
 pub(super) struct Store {
     way: Way,
     base: Path,
     runtime: Arc<Runtime>,
-    /// The server of the store, if this process runs it.
+    /// The TCP server of the store, if this process runs it.
     host: Option<Arc<Host>>,
 }
 
-/// What a shard is to the others.
+/// The role of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Shard 0, which decides for all.
+    /// Shard 0, the coordinator.
     Leader,
     Member,
 }
 
-/// How the store is reached.
+/// How the store is accessed.
 #[derive(Clone)]
 enum Way {
     Folder(Arc<LocalFileSystem>),
@@ -104,10 +104,10 @@ enum Way {
 }
 
 impl Store {
-    /// Opens the store at `url`, which the leader serves where nobody else does. Nothing is asked of it yet.
+    /// Opens the store at `url`; for `tcp://` the coordinator starts to serve it. No request is made yet.
     ///
     /// # Errors
-    /// Where `url` names no store, or the environment lacks what it needs.
+    /// When `url` names no store, or the environment lacks credentials it needs.
     pub(super) fn open(url: &str, access: &Access, role: Role) -> Result<Store, Failure> {
         let wrong = |problem: String| {
             Failure::usage(
@@ -157,7 +157,7 @@ impl Store {
         })
     }
 
-    /// A folder of this one.
+    /// Returns the store of a subfolder.
     pub(super) fn folder(&self, name: &str) -> Store {
         Store {
             base: below(&self.base, name),
@@ -165,37 +165,38 @@ impl Store {
         }
     }
 
-    /// This process serves it.
+    /// Returns whether this process serves the store.
     pub(super) fn is_served(&self) -> bool {
         self.host.is_some()
     }
 
-    /// The run is over and known to be: returns once the others, so many, could learn it, where they learn it
-    /// from this process, or had `patience`, or `stop` asks for an end at once.
+    /// Keeps serving after the end of the run: returns once `others` peers have connected and left, after `patience`,
+    /// or on an immediate stop request. Returns at once if this process serves nothing.
     pub(super) fn see_off(&self, others: u32, patience: Duration, stop: &Stop) {
         if let Some(host) = &self.host {
             host.see_off(others.into(), patience, stop);
         }
     }
 
-    /// The others were seen off. `is_kept`: what they handed over is in a run directory.
+    /// Cleans up a folder that this process served: removes it if `is_kept`, that is, if its data is in a run
+    /// directory.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
             host.clear(is_kept);
         }
     }
 
-    /// Makes a request; `then` has the answer, on another thread.
+    /// Makes a request; `then` is called with the answer on another thread.
     pub(super) fn ask(&self, ask: Ask, then: impl FnOnce(Answer) + Send + 'static) {
         let (way, base) = (self.way.clone(), self.base.clone());
         self.runtime
             .spawn(async move { then(way.ask(&base, ask).await) });
     }
 
-    /// The same, waiting for it; tried again a few times.
+    /// Makes a request and waits for the answer, with a few retries.
     ///
     /// # Errors
-    /// Where the store does not do it.
+    /// When the store refuses the request or can't be reached.
     pub(super) fn ask_now(&self, ask: &Ask) -> Result<Answer, Failure> {
         const MAX_ATTEMPTS: u32 = 5;
         let mut pause = Duration::from_millis(250);
@@ -240,7 +241,7 @@ impl Way {
 }
 
 impl Ask {
-    /// Writes `value` as JSON over what is there.
+    /// Returns a request that writes `value` as JSON, replacing an existing object.
     pub(super) fn write(name: impl Into<String>, value: &impl Serialize) -> Ask {
         Ask::Put {
             name: name.into(),
@@ -249,7 +250,7 @@ impl Ask {
         }
     }
 
-    /// The same from the root.
+    /// Makes the request's name relative to the root.
     fn below(mut self, base: &Path) -> Ask {
         let (Ask::Put { name, .. } | Ask::Get(name) | Ask::List(name)) = &mut self;
         *name = below(base, name).to_string();
@@ -257,13 +258,13 @@ impl Ask {
     }
 }
 
-/// What is called `name` in the folder `base`.
+/// Returns the path of `name` in the folder `base`.
 fn below(base: &Path, name: &str) -> Path {
     let name = Path::from(name);
     base.parts().chain(name.parts()).collect()
 }
 
-/// The folder or bucket at `url`, and the path in it.
+/// Opens the folder or bucket at `url`; returns it with the path in it.
 fn objects(url: &str) -> Result<(Way, String), Failure> {
     let wrong = |problem: String| {
         Failure::usage(
@@ -275,13 +276,13 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
         .split_once("://")
         .ok_or_else(|| wrong("no URL".to_owned()))?;
     let failed = |e: object_store::Error| wrong(chain(&e));
-    // The bucket is the builder's to find.
+    // The builder extracts the bucket from the URL itself.
     let path = rest.split_once('/').map_or("", |(_, path)| path).to_owned();
     let retry = RetryConfig {
         max_retries: 0,
         ..RetryConfig::default()
     };
-    // Builders of the library share no trait.
+    // A macro, because the library's builders share no trait.
     macro_rules! bucket {
         ($builder:ident) => {{
             let builder = $builder::from_env().with_url(url).with_retry(retry);
@@ -328,7 +329,7 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
             let (name, payload) = (at(&name), PutPayload::from(bytes));
             let put = store.put_opts(&name, payload.clone(), PutOptions::from(mode));
             match put.await {
-                // Who asks looks beforehand, which is nearly as good.
+                // Callers check for the object beforehand, which leaves only a small race.
                 Err(object_store::Error::NotImplemented { .. }) => {
                     store.put(&name, payload).await.map(|_| Answer::Done)
                 }
@@ -363,8 +364,8 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
     })
 }
 
-/// Whether the object is a regular file of the store's folder, which anybody may have filled: opening a FIFO waits
-/// for ever, and a link leads to any file of this machine.
+/// Checks that the object is a regular file in the store's folder, which other users may write to: opening a FIFO
+/// would block forever, and a link could lead to any file of this machine.
 fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
     let refused = |problem: String| Answer::Failed {
         problem,
@@ -375,7 +376,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
         let path = store
             .path_to_filesystem(&parts[..length].iter().cloned().collect())
             .map_err(|e| refused(chain(&e)))?;
-        // What is missing is for the store to say.
+        // The store reports missing objects itself.
         let Ok(found) = std::fs::symlink_metadata(&path) else {
             return Ok(());
         };

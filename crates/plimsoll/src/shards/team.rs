@@ -1,8 +1,8 @@
-//! Loads that follow one another on the same shards, as the trials of a search and the slices of a ladder do.
+//! Runs a series of loads on the same shards, such as the trials of a search or the slices of a ladder.
 //!
-//! Shard 0 decides what comes next and writes it down ([`Next`]); the others read that and make
-//! the same plan of it as shard 0 does. Each load is a run of its own, in a folder of the series,
-//! with all that a run of shards has: another plan is refused, and one that is lost is named.
+//! Shard 0 decides what comes next and announces it; the others derive the same plan from the announcement. Each load
+//! is a run in its own folder of the series, with all checks of a sharded run: a shard with another plan is rejected,
+//! and a lost one is named.
 
 use std::cell::Cell;
 use std::thread;
@@ -25,24 +25,24 @@ use crate::execution::{self, By, Job};
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 
-/// This process among the shards of a series.
+/// This process as one of the shards of a series.
 pub(crate) struct Team<'a> {
     identity: &'a Identity,
     process: &'a Process,
-    /// The series' folder.
+    /// The folder of the series.
     store: Store,
-    /// Loads that were begun.
+    /// Number of loads started so far.
     begun: Cell<u32>,
 }
 
 impl<'a> Team<'a> {
-    /// Has `decide` make one load after another, with the shards that meet there or alone. Of several, shard 0
-    /// decides, and all end as it ends; the others make their part of load after load, until there is no more.
-    /// `plan_of` makes the same plan of a step as shard 0 does.
+    /// Has `decide` run one load after another, alone or with the other shards of `meeting`. Of several shards, shard
+    /// 0 calls `decide`; the others make their part of each announced load, derived from its step by `plan_of`, and
+    /// end with shard 0's exit code.
     ///
     /// # Errors
-    /// As `decide`. Where the rendezvous can't be opened, shard 0 does not say what comes next, a plan is wrong, a
-    /// run is over for this shard, or the others can't learn of the end.
+    /// Those of `decide`. When the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run
+    /// is over for this shard, or the result can't be announced.
     pub(crate) fn make<S: DeserializeOwned>(
         meeting: Option<&Meeting>,
         process: &Process,
@@ -74,19 +74,19 @@ impl<'a> Team<'a> {
         ended.and_then(|exit| announced.map(|()| exit))
     }
 
-    /// Announces what comes next, with its number in the series.
+    /// Announces what comes next, by its number in the series.
     fn announce(&self, number: u32, next: &Next<impl Serialize>) -> Result<(), Failure> {
         let ask = Ask::write(objects::step(number), next);
         self.store.ask_now(&ask).map(drop)
     }
 
-    /// Shard 0: has all make a load, from which the others make the same plan as this one by `step`.
+    /// Runs a load on all shards; called in shard 0. The others derive the same plan from `step`.
     ///
     /// # Errors
-    /// When the load could not begin, a shard was lost, or results can't be kept.
+    /// When the load could not start, a shard was lost, or results can't be saved.
     pub(crate) fn lead(&self, step: impl Serialize, job: Job<'_>) -> Result<Run, Failure> {
         let number = self.begun.get() + 1;
-        // What can't be led is not announced.
+        // Build our own part first: announce the load only if this shard can run it.
         let part = self.part(number, job.spec, job.plan)?;
         self.announce(number, &Next::Load(step))?;
         self.begun.set(number);
@@ -95,7 +95,7 @@ impl<'a> Team<'a> {
             |_| Exit::Done,
         )?;
         match run.state {
-            // What a shard less sends is another load.
+            // Without one shard's part it would be a different load.
             State::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }
@@ -125,13 +125,13 @@ impl<'a> Team<'a> {
         }
     }
 
-    /// Tells shard 0 that this one takes no part in a load; who can't be told notices it later.
+    /// Tells shard 0 that this one takes no part in a load. Best effort: shard 0 times out otherwise.
     fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
         let folder = self.store.folder(&objects::of_series(number));
         let _ = withdraw(&folder, self.identity.shard, why);
     }
 
-    /// Waits for what comes next; `None`: this process is interrupted.
+    /// Waits for the next announcement; `None` if this process is interrupted.
     fn next<S: DeserializeOwned>(&self) -> Result<Option<Next<S>>, Failure> {
         let number = self.begun.get() + 1;
         let patience = match number {
@@ -142,7 +142,7 @@ impl<'a> Team<'a> {
         let began = clock.now();
         let name = objects::step(number);
         loop {
-            // Who is not there yet does not listen either.
+            // Shard 0 may not have started yet, so connection errors are retried.
             let answer = self.store.ask_now(&Ask::Get(name.clone()));
             let waited = clock.now().duration_since(began);
             match answer {

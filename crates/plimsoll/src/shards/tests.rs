@@ -1,7 +1,7 @@
-//! Shards in simulated time, at a simulated store that is slow, fails, forgets to answer, and
-//! stands still for a while. A seed replays a run.
+//! Simulates shards in virtual time with a store that is slow, fails, loses answers and stalls. A seed makes each run
+//! reproducible.
 //!
-//! Long because all of it shares one simulated store.
+//! Long because all tests share one simulated store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,7 +26,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Unix time at which the simulation begins, on the store's clock.
 const UNIX: u64 = 1_750_000_000 * SECOND;
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 struct Dice(u64);
 
 impl Dice {
@@ -47,34 +47,34 @@ impl Dice {
     }
 }
 
-/// What may go wrong.
+/// Faults of the simulated store and clocks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
-    /// One request in so many fails; 0: none.
+    /// One request in this many fails; 0 for none.
     fails: u64,
-    /// The store answers 503 from then on, for so long.
+    /// Start and length of an outage in which the store answers 503, ns.
     outage: Option<(u64, u64)>,
-    /// The longest that a request takes, ns.
+    /// Maximum latency of a request, ns.
     latency: u64,
-    /// Whole seconds are all that the store's dates have.
+    /// Whether the store's timestamps have whole seconds only.
     coarse: bool,
-    /// The furthest that a shard's clock is off, ns.
+    /// Maximum offset of a shard's clock, ns.
     skew: u64,
 }
 
-/// Something that happens to one shard.
+/// What happens to a simulated shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Fine,
     /// It is not started.
     NeverComes,
-    /// It is killed then.
+    /// It is killed at this time.
     Dies(u64),
-    /// It stands still from then on, for so long.
+    /// It stalls at this time, for this long.
     Stands(u64, u64),
-    /// It is ordered to end then, by whoever runs its machine.
+    /// Its machine's operator stops it at this time.
     Evicted(u64),
-    /// Another one of the same number is started then.
+    /// A second shard with its number is started at this time.
     Twice(u64),
     OtherData,
 }
@@ -92,7 +92,7 @@ struct Simulated {
     started: u64,
     unix_zero: u64,
     fate: Fate,
-    /// When its load begins, in the simulation's time.
+    /// Start of its load, in simulated time.
     begins: Option<u64>,
     connected: Option<u64>,
     /// Seconds of load that it has reported.
@@ -118,11 +118,11 @@ struct World {
     ended: bool,
     notices: Vec<String>,
     begun_at: Option<u64>,
-    /// Requests in each second, of all.
+    /// Number of requests of all shards, by second.
     requests: BTreeMap<u64, u64>,
 }
 
-/// How long a call of a second takes, whoever makes it, ns.
+/// Returns how long a call takes, ns, independent of the shard that makes it.
 fn time_of(second: u64, call: u64) -> u64 {
     Dice(second << 32 | call).below(3 * SECOND)
 }
@@ -205,7 +205,7 @@ impl World {
             .outage
             .is_some_and(|(from, long)| (from..from + long).contains(&self.now));
         let fails = down || self.dice.one_in(self.faults.fails);
-        // Where it fails, it may have been done all the same.
+        // A failed request may have taken effect all the same.
         let does = !fails || (!down && self.dice.one_in(2));
         let answer = match (does, ask) {
             (false, _) => None,
@@ -260,7 +260,7 @@ impl World {
             }
     }
 
-    /// The leader dies with shard 0.
+    /// Returns whether the leader is alive; it dies with shard 0.
     fn leads(&self) -> bool {
         !self.ended && !matches!(self.members[0].fate, Fate::Dies(at) if self.now >= at)
     }
@@ -392,7 +392,7 @@ impl World {
         self.ended = self.result.is_some() && self.leader.has_ended();
     }
 
-    /// Until nobody has anything left to do, which has to come within `limit` seconds.
+    /// Runs until all shards have ended; panics if that takes more than `limit` seconds.
     #[track_caller]
     fn run(&mut self, limit: u64) {
         while self.now < limit * SECOND {
@@ -420,7 +420,7 @@ impl World {
         stages.map(|(_, s)| s.due).sum()
     }
 
-    /// The calls that the shards which were heard have reported.
+    /// Returns the number of calls that the shards have reported.
     fn reported(&self) -> u64 {
         self.members
             .iter()
@@ -444,7 +444,7 @@ const HARSH: Faults = Faults {
     skew: 3 * SECOND,
 };
 
-/// Every call is in one interval of one second, and every second is whole.
+/// Asserts that every call is counted once and every second is complete.
 #[track_caller]
 fn complete(world: &World) {
     assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
@@ -466,10 +466,10 @@ fn every_call_counts_once_despite_store_faults() {
     for seed in 0..40 {
         let of = 1 + (seed % 9) as u32;
         let mut world = World::new(of, seed, HARSH, &[]);
-        // The outage falls into the load; what is measured meanwhile is kept.
+        // The outage falls into the load; measurements made meanwhile are kept.
         world.run(400);
         complete(&world);
-        // All begin together, as far as their clocks resolve.
+        // All start together, within the resolution of their clocks.
         let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
         let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
         assert!(last - first <= 2 * SECOND, "seed {seed}: {begins:?}");
@@ -492,7 +492,7 @@ fn histogram_is_independent_of_shard_count() {
     };
     let one = histogram(1);
     assert_eq!(one.len(), RATE * 20);
-    // The sum of what was recorded, and so of what each shard recorded.
+    // The merged histogram equals that of all calls.
     let mut sum = Times::default();
     for (second, call) in (0..20).flat_map(|s| (0..RATE).map(move |c| (s, c))) {
         sum.record(time_of(second, call));
@@ -505,7 +505,7 @@ fn histogram_is_independent_of_shard_count() {
 
 #[test]
 fn late_store_is_awaited_until_barrier_timeout() {
-    // Longer than a store may fail during a run, and shorter than shards wait for each other.
+    // Longer than a store may fail during a run, and shorter than the barrier.
     let faults = Faults {
         outage: Some((0, 200 * SECOND)),
         ..Faults::default()
@@ -527,7 +527,7 @@ fn clock_offsets_match_within_store_date_resolution() {
     complete(&world);
     let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
     let spread = begins.iter().max().unwrap() - begins.iter().min().unwrap();
-    // A request and a turn of the simulation, at either end.
+    // One request and one tick of the simulation, at either end.
     assert!(spread <= 4 * (22_000_000 + TICK), "{begins:?}");
     for (figures, m) in world.leader.merging.figures().iter().zip(&world.members) {
         let real = (UNIX + m.started) as i64 - m.unix_zero as i64;
@@ -609,7 +609,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
             problem.starts_with("shard 3 of 4: nothing came from it"),
             "{problem}"
         );
-        // What it sent last may not have been written.
+        // Its last messages may not have been written.
         let all = world.reported();
         let part = world.members[3].shard.part(world.rate);
         assert!(

@@ -1,12 +1,11 @@
-//! The processes that share a load: started, brought to one beginning, heard, stopped.
+//! Supervises the processes that share a load: starts them, gives them a common start time, merges what they report,
+//! and stops them.
 //!
-//! What they measured is added up interval by interval and observed as one process's work
-//! would be, so everything behind it is the same. A process that dies ends the run: what
-//! all had measured until then stands, and the run says what is missing. One that stands
-//! still sends nothing, not even a sign of life: it is given up after a while, the others go
-//! on, and the run says so, too. Nothing waits for it meanwhile: what the others measured is
-//! passed on, and what comes late is added to a later interval. None outlives this one: at the
-//! end of its input each stops by itself.
+//! Their intervals are merged and observed as if one process had made the load, so reports need no special case. If a
+//! process dies, the run ends; measurements up to then are kept and the run says what is missing. If one stalls and
+//! sends not even a heartbeat, it is killed after a timeout and the run goes on without it, with a note. Nothing
+//! waits meanwhile: intervals of the others are passed on, and late ones are added to a later interval. No child
+//! outlives this process, because each stops when its standard input ends.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -34,29 +33,28 @@ use crate::failure::Exit;
 use crate::process::Process;
 use crate::protocols::connections_beforehand;
 
-/// How often connecting is reported, and signals are passed on.
+/// How often the connection count is reported and stop requests are passed on.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a process may take to end that was ordered to end at once.
+/// How long a process may take to exit after an immediate stop request before it is killed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// A process that sends nothing for so long, though it is to report every half a second that it
-/// is there, stands still.
+/// A process that sends nothing for this long, though heartbeats are due every half second, has stalled.
 const MAX_SILENCE: Duration = Duration::from_secs(5);
 
-/// The same before it has sent anything: it has to be loaded first.
+/// The same limit before its first message, while the program is loaded.
 const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
 
-/// The same once all are to end at once.
+/// The same limit after an immediate stop request.
 const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
 
-/// So many seconds after its end an interval is passed on with what there is of it.
+/// Seconds after its end at which an interval is passed on without the processes that are late.
 const MAX_INTERVAL_DELAY_S: u64 = 2;
 
-/// Carries a plan, or one shard's part of it, out with several processes.
+/// Runs a plan, or one shard's part of it, in several processes.
 ///
 /// # Errors
-/// When the load could not begin, or a process failed. What was observed until then stands.
+/// When the load could not start, or a process failed or stalled. Intervals observed before that are valid.
 pub(crate) fn run(
     SpreadLoad {
         plan,
@@ -112,7 +110,7 @@ pub(crate) fn run(
         None => {
             let attempted = u64::from(established.open + established.failed);
             established.check(&plan.target.url, attempted)?;
-            // Far enough ahead that every process learns of it in time.
+            // Start far enough ahead that every process receives the time before it comes.
             clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
         }
         Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
@@ -156,25 +154,25 @@ fn command(
     if process.trace {
         command.arg("--trace");
     }
-    // The plan in the run directory has none of them.
+    // The plan file in the run directory contains no secrets, so they are passed as variables.
     command.envs(secrets(plan));
     Ok(command)
 }
 
-/// One of the processes.
+/// A child process that makes one part of the load.
 struct Member {
     shard: Shard,
     child: Child,
-    /// Messages that it has sent, counted where they are read.
+    /// Number of messages received from it, counted by the reading thread.
     pulse: Arc<AtomicU64>,
     beats: u64,
-    /// How long there was none.
+    /// Time since the last message.
     silent: Duration,
     finished: bool,
     gone: bool,
 }
 
-/// A message of the process of that number; `None`: there will be no more.
+/// A process's index and its message; `None` once its output has ended.
 type Heard = (usize, Option<Result<Message, String>>);
 
 impl Member {
@@ -197,7 +195,7 @@ impl Member {
                 line.and_then(|line| Message::from_line(&line))
             });
             let wrong = message.as_ref().is_some_and(Result::is_err);
-            // The receiver is gone once the run is given up.
+            // The receiver is dropped once the run is abandoned.
             sender.send((shard.index as usize, message)).is_ok() && !wrong
         };
         let child = command.and_then(|mut command| Child::start(&mut command, heard));
@@ -216,12 +214,12 @@ impl Member {
         if let Some(stdin) = &mut self.child.stdin
             && writeln!(stdin, "{}", serde_json::json!(order)).is_err()
         {
-            // It has ended, which shows on the other pipe.
+            // The process has exited; the reading thread reports that.
             self.child.stdin = None;
         }
     }
 
-    /// Nothing is heard of it any more.
+    /// Marks the process as gone: later messages are ignored, and its input is closed so that it stops.
     fn leave(&mut self) {
         (self.gone, self.child.stdin) = (true, None);
     }
@@ -235,36 +233,37 @@ impl Member {
     }
 }
 
+/// Supervises the processes of one load.
 struct Crew<'a, 'o> {
     members: Vec<Member>,
     heard: Receiver<Heard>,
     gathering: Gathering,
     clock: Clock,
-    /// When the load begins.
+    /// Start time of the load.
     began: Time,
-    /// When it was last checked who is silent.
+    /// When the processes were last checked for silence.
     listened_at: Time,
-    /// No message waited to be read: what is not there is late.
+    /// Whether the queue was empty at the last poll; only then is a missing interval late.
     all_heard: bool,
     client: Meter,
     server: Option<Meter>,
     memory: ServerMemory,
-    /// What the processes were ordered about the run's end, and when.
+    /// The stop level last sent to the processes, and when.
     ordered: StopLevel,
     ordered_at: Time,
     observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
 }
 
-/// What became of a process.
+/// How a process ended.
 enum Fate {
     Ends,
     Fails(EngineError),
-    /// It stood still, and is given up.
+    /// It stalled and was killed.
     Stands(EngineError),
 }
 
 impl Crew<'_, '_> {
-    /// Waits until every process is ready to begin.
+    /// Waits until every process has its connections and is ready to start.
     fn muster(&mut self, plan: &Plan, stop: &Stop) -> Result<(Established, u32), EngineError> {
         let wanted = connections_beforehand(plan);
         let mut shown = self.clock.now();
@@ -295,7 +294,7 @@ impl Crew<'_, '_> {
     }
 
     fn begin(&mut self, at: Time, workers: u32, established: &Established) {
-        // What the connecting took is not the load's.
+        // Exclude the CPU time of connecting from the load's.
         self.client.restart();
         if let Some(server) = &mut self.server {
             server.restart();
@@ -309,20 +308,20 @@ impl Crew<'_, '_> {
         self.members.iter_mut().for_each(|m| m.send(begin));
     }
 
-    /// Hears the processes until the last has ended.
+    /// Processes messages until the last process has ended.
     fn hear_out(&mut self, stop: &Stop) -> Result<(), EngineError> {
         let mut failure = None;
         while self.members.iter().any(|m| !m.gone) {
             match self.turn(stop) {
                 Some((index, Fate::Fails(error))) => {
-                    // No process measures alone what all were to measure together.
+                    // The rest of the load would not be the planned one, so the others are stopped.
                     console::notice(format_args!("{error}; the others are stopped"));
                     self.gathering.intervals.ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, Fate::Stands(error))) => {
-                    // It takes its part of the load along; the rest is not lost for it.
+                    // Only its part of the load is missing, so the others continue.
                     console::notice(format_args!("{error}; the run goes on without it"));
                     self.gathering.intervals.ended(index);
                     failure.get_or_insert(error);
@@ -336,7 +335,7 @@ impl Crew<'_, '_> {
         failure.map_or(Ok(()), Err)
     }
 
-    /// One message, or a moment without any.
+    /// Processes one message, or returns after the poll interval without one.
     fn turn(&mut self, stop: &Stop) -> Option<(usize, Fate)> {
         self.order_stop(stop.level());
         if self.ordered == StopLevel::Now && self.clock.now() > self.ordered_at + SHUTDOWN_GRACE {
@@ -353,7 +352,7 @@ impl Crew<'_, '_> {
             Some(heard) => Ok(heard),
             None => self.heard.recv_timeout(POLL_INTERVAL),
         };
-        // Where none is left, each reported before that it was gone.
+        // A disconnected channel is no news: every process has reported its end before.
         let (index, message) = heard.ok()?;
         if matches!(message, Some(Ok(Message::Defect(_)))) {
             defect::note();
@@ -369,14 +368,14 @@ impl Crew<'_, '_> {
                 return None;
             }
         };
-        // It can't go on.
+        // The process has reported that it can't continue.
         let member = &mut self.members[index];
         member.leave();
         Some((index, Fate::Fails(member.failed(problem))))
     }
 
-    /// The first process that has been silent for too long. Only time counts in which this
-    /// one was awake: where the machine stood still, nobody could send anything.
+    /// Returns the first process that has been silent for too long. Only time counts in which this process ran
+    /// itself: if the whole machine was suspended, no child could send.
     fn stands_still(&mut self) -> Option<usize> {
         let now = self.clock.now();
         let passed = now.duration_since(self.listened_at);
@@ -405,7 +404,7 @@ impl Crew<'_, '_> {
         self.members.iter().position(stands_still)
     }
 
-    /// Were it to wake up, it would send all at once what it has missed: it is killed.
+    /// Kills the stalled process; if it resumed it would flush a backlog of stale intervals.
     fn give_up(&mut self, index: usize) -> Fate {
         let member = &mut self.members[index];
         member.leave();
@@ -424,7 +423,7 @@ impl Crew<'_, '_> {
         self.gathering.take(index, message);
     }
 
-    /// A process has ended.
+    /// Handles the end of a process's output.
     fn gone(&mut self, index: usize) -> Fate {
         let member = &mut self.members[index];
         member.leave();
@@ -457,8 +456,7 @@ impl Crew<'_, '_> {
         }
     }
 
-    /// Pass on the intervals that every process has left behind, and where all messages are
-    /// heard those that are late, too.
+    /// Passes on intervals that all processes have completed and, if no message is queued, overdue ones.
     fn emit(&mut self) {
         let seconds = self.clock.now().duration_since(self.began).as_secs();
         let late = seconds

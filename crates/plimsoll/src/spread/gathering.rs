@@ -1,8 +1,8 @@
-//! What several sources of one load measured, added up interval by interval.
+//! Aggregates what several sources of one load measured, interval by interval.
 //!
-//! A source is a process of this machine, or a shard on another. What comes of it is the same
-//! messages ([`Message`]); how they come is the caller's. How intervals are merged is
-//! [`IntervalMerger`]'s. No I/O and no clock.
+//! A source is a process of this machine or a shard on another. Both report by the same messages ([`super::wire`]),
+//! which the caller receives; merging the intervals is left to [`IntervalMerger`]. Nothing here does I/O or reads a
+//! clock.
 
 use plimsoll_engine::worker::Established;
 use plimsoll_model::record::RequestRecord;
@@ -11,20 +11,20 @@ use plimsoll_model::run::merge::IntervalMerger;
 
 use super::wire::{End, Message, Ready};
 
-/// One load from several sources.
+/// State of one load that several sources make.
 pub(crate) struct Gathering {
     sources: Vec<Source>,
     pub(crate) intervals: IntervalMerger,
 }
 
-/// What one source has sent.
+/// What one source has reported.
 #[derive(Default)]
 struct Source {
     connecting: u64,
     ready: Option<Ready>,
-    /// It has carried its part out.
+    /// Set once the source has finished its part.
     end: Option<End>,
-    /// Calls of its next interval.
+    /// Calls that belong to its next interval.
     requests: Vec<RequestRecord>,
 }
 
@@ -36,18 +36,18 @@ impl Gathering {
         }
     }
 
-    /// Every source has its connections, or has failed to make them.
+    /// Returns whether every source has its connections or has failed to make them.
     pub(crate) fn is_ready(&self) -> bool {
         self.sources.iter().all(|source| source.ready.is_some())
     }
 
-    /// Connections that are up, while they come up.
+    /// Returns the number of open connections while the sources connect.
     pub(crate) fn connecting(&self) -> u64 {
         let up = self.sources.iter().map(|source| source.connecting);
         up.fold(0, u64::saturating_add)
     }
 
-    /// How connecting went over all sources that are ready, and their workers.
+    /// Returns the connection results and the number of workers of all sources that are ready.
     pub(crate) fn established(&self) -> (Established, u32) {
         let mut established = Established::default();
         let mut workers = 0;
@@ -63,7 +63,7 @@ impl Gathering {
         (established, workers)
     }
 
-    /// Takes what `source` sent. What is no part of a measurement changes nothing here.
+    /// Adds a message of `source`. Messages that are not measurements are ignored.
     pub(crate) fn take(&mut self, source: usize, message: Message) {
         let from = &mut self.sources[source];
         match message {
@@ -85,7 +85,7 @@ impl Gathering {
         }
     }
 
-    /// What the handshakes of all sources agreed on.
+    /// Returns the TLS parameters that the handshakes of all sources negotiated.
     pub(crate) fn negotiated(&self) -> Option<NegotiatedTls> {
         let ends = self.sources.iter().filter_map(|s| s.end.as_ref());
         ends.filter_map(|end| end.negotiated.clone())

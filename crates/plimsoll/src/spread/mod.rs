@@ -1,10 +1,9 @@
-//! One load over several processes of this machine.
+//! Splits one load over several processes of this machine.
 //!
-//! A process may have so many descriptors, and an address so many ports; a load that needs
-//! more is divided. [`Spread`] decides how, [`run`] starts the processes (this program
-//! again, as [`crate::commands::shard`]) and puts what they measure together as if one had
-//! measured it, and [`wire`] is their messages; [`gathering`] adds them up. Nothing here
-//! knows a protocol.
+//! A process has a limited number of descriptors and an address a limited number of ports, so larger loads are split.
+//! The layout decides how; [`run`] starts the processes (this program again, as [`crate::commands::shard`]) and
+//! merges their results as if one process had measured; [`wire`] defines their messages, which [`gathering`]
+//! aggregates. Nothing here depends on a protocol.
 
 mod crew;
 pub(crate) mod gathering;
@@ -26,40 +25,40 @@ use plimsoll_report::quantity::count as thousands;
 
 pub(crate) use crew::run;
 
-/// More would only take each other's cores.
+/// Maximum number of processes; more would compete for the same cores.
 const MAX_PROCESSES: u64 = 256;
 
-/// How a load is spread.
+/// How a load is divided among processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) processes: u32,
-    /// Workers of each process; `None`: it decides itself.
+    /// Workers of each process; `None` lets the process decide.
     pub(crate) workers: Option<u16>,
-    /// Addresses to connect from; empty: the system's choice.
+    /// Local addresses to connect from; empty leaves the choice to the system.
     pub(crate) sources: Vec<IpAddr>,
-    /// What was decided here, for the report.
+    /// Notes on these decisions, for the report.
     pub(crate) notes: Vec<String>,
 }
 
-/// A plan that several processes carry out.
+/// A plan that several processes run.
 pub(crate) struct SpreadLoad<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) spread: &'a Spread,
-    /// Its text without secrets.
+    /// The plan's file, without secrets.
     pub(crate) plan_file: &'a Path,
 }
 
-/// What this machine allows.
+/// Resource limits of this machine.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Connections that a process has descriptors for.
+    /// Connections that one process has descriptors for.
     connections: u64,
-    /// Descriptors that a process may have.
+    /// Descriptors that one process may open.
     descriptors: u64,
-    /// Ports that connections from one address to one server may have.
+    /// Ephemeral ports for connections from one address to one server.
     ports: u64,
     cores: u32,
-    /// Sets the addresses of runs apart: a port that was closed stays taken for a minute.
+    /// Selects different loopback addresses for each run, because closed ports stay in TIME_WAIT for a minute.
     number: u32,
 }
 
@@ -76,7 +75,7 @@ impl Limits {
 }
 
 impl Spread {
-    /// Returns the spread of a load that others make.
+    /// Returns the layout of a load that other machines make.
     pub(crate) fn elsewhere() -> Spread {
         Spread {
             processes: 1,
@@ -84,17 +83,17 @@ impl Spread {
         }
     }
 
-    /// Decides for `plan`, or for the part of it that `shard` has, on this machine.
+    /// Chooses the layout of `shard`'s part of `plan` on this machine.
     ///
     /// # Errors
-    /// Where the machine can't make the load, or not as it was asked for.
+    /// When the machine can't make the load, or not with the requested processes or addresses.
     pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<Spread, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
             let addresses = addresses.map_err(|e| protocols::could_not_begin(e, plan))?;
             let mut hosts = addresses.iter().filter_map(Address::ip);
             let first = hosts.next();
-            // The family that has addresses to connect from, where there is a choice.
+            // Prefer IPv4, whose loopback network has many addresses to connect from.
             let first = hosts.find(IpAddr::is_ipv4).or(first);
             Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
         };
@@ -102,7 +101,7 @@ impl Spread {
         decide(plan, needs, Limits::of_this_machine(), resolve)
     }
 
-    /// The plan with what was decided.
+    /// Returns the plan with this layout's source addresses.
     pub(crate) fn laid_over(&self, plan: &Plan) -> Plan {
         let mut plan = plan.clone();
         plan.load.source_addresses.clone_from(&self.sources);
@@ -110,7 +109,7 @@ impl Spread {
     }
 }
 
-/// `target` is asked only where its address matters.
+/// Chooses the layout. `target` is resolved only if its address matters.
 fn decide(
     plan: &Plan,
     needs: Needs,
@@ -187,7 +186,7 @@ fn decide(
     let workers = match (plan.load.workers, processes) {
         (_, 1) => plan.load.workers,
         (Some(workers), _) => Some(workers),
-        // The target has cores of its own, or half of these: see one process's choice.
+        // Leave half of the cores to the target, as a single process does.
         (None, n) => {
             let each = u64::from(limits.cores / 2) / n;
             Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
@@ -202,7 +201,7 @@ fn decide(
     })
 }
 
-/// Addresses enough that no connection wants for a port.
+/// Returns enough source addresses that every connection gets a port; empty if the default address suffices.
 fn sources(
     plan: &Plan,
     needs: Needs,
@@ -227,11 +226,11 @@ fn sources(
         }
         return Ok(given.clone());
     }
-    // A socket without a network has no ports.
+    // Unix sockets need no ports.
     if plan.target.socket.is_some() {
         return Ok(Vec::new());
     }
-    // Nearly all ports of an address are slow to find.
+    // The kernel's search for a free port gets slow when an address is nearly full.
     if wanted <= ports * 3 / 4 {
         return Ok(Vec::new());
     }
@@ -239,7 +238,7 @@ fn sources(
     if let IpAddr::V4(address) = target
         && address.is_loopback()
     {
-        // Half full, an address gives its ports quickly.
+        // Plan for half of each address's ports, which the kernel finds quickly.
         let n = wanted.div_ceil((ports / 2).max(1)) as u32;
         let first = first_source(limits.number, n);
         let last = Ipv4Addr::from(u32::from(first) + n - 1);
@@ -269,8 +268,8 @@ fn sources(
     ))
 }
 
-/// The first of `n` addresses in 127.0.0.0/8, in a place of the run's own, away from those
-/// that servers listen on.
+/// Returns the first of `n` addresses in 127.0.0.0/8, in a block of this run's own and away from those that servers
+/// usually listen on.
 fn first_source(number: u32, n: u32) -> Ipv4Addr {
     const FIRST_ADDRESS: u32 = 0x7f10_0000;
     const BLOCK_SIZE: u32 = 256;
@@ -278,7 +277,7 @@ fn first_source(number: u32, n: u32) -> Ipv4Addr {
     Ipv4Addr::from(FIRST_ADDRESS + number % blocks * BLOCK_SIZE + 1)
 }
 
-/// How many ports the system gives to connections.
+/// Returns the size of the ephemeral port range.
 fn ports() -> u64 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let bounds: Vec<u64> = range
@@ -288,7 +287,7 @@ fn ports() -> u64 {
         .collect();
     match bounds[..] {
         [first, last] if last > first => last - first + 1,
-        // Linux's own default.
+        // The Linux default range, 32768 to 60999.
         _ => 28_232,
     }
 }

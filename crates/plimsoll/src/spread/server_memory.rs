@@ -1,13 +1,14 @@
-//! The server's memory while the connections of several processes rest. They read their own;
-//! this one, which watches the server, reads its.
+//! Samples the server's memory for a load of several processes. The processes read their own memory; the supervisor,
+//! which watches the server, reads the server's.
 //!
-//! Invariant: what is reported of a moment at which connections were held was read while all of
-//! them were up. A reading is kept until readings of the processes that came later say so.
+//! Invariant: a reading reported for a moment at which connections were held was taken while all of them were open. A
+//! reading is kept until later readings of the processes confirm that.
 
 use plimsoll_engine::memory;
 use plimsoll_engine::resources::Watched;
 use plimsoll_model::run::{MemoryReading, Moment, ProcessMemory};
 
+/// The last memory readings of the watched server.
 pub(super) struct ServerMemory {
     server: Option<Watched>,
     before: Option<ProcessMemory>,
@@ -15,7 +16,7 @@ pub(super) struct ServerMemory {
 }
 
 impl ServerMemory {
-    /// Reads what the server holds before the first process is started.
+    /// Reads the server's memory before the first process starts.
     pub(super) fn before(server: Option<&Watched>) -> ServerMemory {
         let mut memory = ServerMemory {
             server: server.cloned(),
@@ -26,13 +27,13 @@ impl ServerMemory {
         memory
     }
 
-    /// Reads it with all connections, when every process has reported that its own are at rest.
+    /// Reads the server's memory once every process has reported that its connections are open and idle.
     pub(super) fn held(&mut self) {
         self.held = self.read();
     }
 
-    /// Adds what was read to what the processes read of themselves up to an interval's end, and
-    /// reads again for the next. The end of the last interval may be that of the connections.
+    /// Adds the server's readings to those of the processes at an interval's end, and reads again for the next
+    /// interval, because the connections may close before it ends.
     pub(super) fn add(&mut self, readings: &mut [MemoryReading]) {
         if readings.is_empty() {
             return;

@@ -2,7 +2,7 @@ use plimsoll_model::spec::{self, Surroundings};
 
 use super::*;
 
-/// A plan's world without files, variables or schemas.
+/// Resolves plans without files, variables or schemas.
 struct Nothing;
 
 impl Surroundings for Nothing {
@@ -137,7 +137,7 @@ fn remote_target_needs_explicit_source_addresses() {
 }
 
 #[test]
-fn sources_stay_in_their_network() {
+fn source_addresses_stay_in_loopback_network() {
     for (number, n) in [(0, 1), (u32::MAX, 60_000), (4_194_304, 8)] {
         let first = u32::from(first_source(number, n));
         assert!(

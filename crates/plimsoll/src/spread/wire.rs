@@ -1,8 +1,6 @@
-//! The messages between the processes of one run: a line each, on the pipes of the
-//! process that was started.
+//! Defines the messages between the processes of one run: one JSON line each, on the pipes of the child process.
 //!
-//! Both ends are the same program, so there is no version; a line that is no message ends
-//! the run.
+//! Both ends are the same binary, so the format has no version. A line that is not a message ends the run.
 
 use std::time::Duration;
 
@@ -13,39 +11,39 @@ use plimsoll_model::run::{IntervalRecord, NegotiatedTls};
 use plimsoll_model::{Outcome, Time};
 use serde::{Deserialize, Serialize};
 
-/// How often a process sends a sign of life, from its first moment on.
+/// How often a process sends a heartbeat, from its start on.
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// From a process to the one that started it.
+/// A message from a process to its supervisor, or from a shard to the coordinator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Message {
-    /// So many connections are up.
+    /// Number of open connections so far.
     Connecting(u64),
-    /// Its connections are up, or have failed once.
+    /// Every connection has been opened or has failed once.
     Ready(Ready),
-    /// A call, which is in the interval that follows.
+    /// A call of the interval that follows.
     Request(RequestRecord),
     Interval(Box<IntervalRecord>),
     Finished(End),
-    /// It can't go on.
+    /// The sender can't continue.
     Failed(String),
-    /// The same, for a reason that is in this program.
+    /// The sender can't continue because of a bug in this program.
     Defect(String),
-    /// It is there, and has nothing else to report: see [`HEARTBEAT_INTERVAL`].
+    /// Heartbeat of a sender with nothing else to report: see
     Alive,
-    /// A shard has measured its clock.
+    /// A shard has measured its clock offset.
     Clock(Offset),
 }
 
-/// The clock of the shards' store less a shard's.
+/// Offset of the store's clock from a shard's clock, µs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offset {
     pub(crate) offset_us: i64,
     pub(crate) uncertainty_us: u64,
 }
 
-/// Reports a load to the process that leads it: what it sends.
+/// Converts an observation into messages for the supervisor and sends them.
 pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(Message)) {
     match event {
         Observation::Connecting { open, .. } => send(Message::Connecting(*open)),
@@ -59,12 +57,13 @@ pub(crate) fn messages(event: &Observation<'_>, mut send: impl FnMut(Message)) {
     }
 }
 
+/// Reports that a source's connections are up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) workers: u32,
     pub(crate) open: u32,
     pub(crate) failed: u32,
-    /// The first failure, and its text.
+    /// The first connection failure and its description.
     pub(crate) failure: Option<(Outcome, String)>,
 }
 
@@ -79,9 +78,10 @@ impl Ready {
     }
 }
 
+/// Reports that a source has finished its part.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct End {
-    /// Before its time, and whether or not it was asked to.
+    /// Whether the load ended before its planned end, requested or not.
     pub(crate) interrupted: bool,
     pub(crate) negotiated: Option<NegotiatedTls>,
 }
@@ -108,7 +108,7 @@ impl Message {
     }
 
     /// # Errors
-    /// Where the line is no message: what it was.
+    /// When the line is not a message; the error quotes it.
     pub(crate) fn from_line(line: &str) -> Result<Message, String> {
         serde_json::from_str(line).map_err(|problem| {
             let begin: String = line.chars().take(80).collect();
@@ -117,13 +117,13 @@ impl Message {
     }
 }
 
-/// To a process, from the one that started it.
+/// A message from the supervisor to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// The load begins then, on the clock that all share.
+    /// Start time of the load, on the clock that all processes share.
     Begin(Time),
-    /// The run is to end: the first time gracefully, the second at once.
+    /// Stop request: the first is graceful, the second immediate.
     Stop,
 }
 

@@ -1,7 +1,7 @@
-//! A collector that takes OTLP over HTTP: what it is sent, with which header fields, and what it answers.
+//! Posts metrics to an OTLP collector over HTTP and reads its answers.
 //!
-//! The variables are those of OpenTelemetry's exporters. Invariant: header fields may be secret, and are in no message;
-//! redirects, which could lead them anywhere, are not followed.
+//! Its environment variables are those of OpenTelemetry exporters. Invariant: header values may be secret and are
+//! never printed; redirects, which could lead them anywhere, are not followed.
 
 use plimsoll_protocols::flags::named;
 use plimsoll_protocols::serving::pages::header::{
@@ -16,13 +16,13 @@ use std::time::Duration;
 use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 
-/// How long a post may take.
+/// Timeout of a post.
 const POST_LIMIT: Duration = Duration::from_secs(5);
-/// Where OTLP over HTTP takes metrics, below the address of a collector.
+/// Default path of OTLP/HTTP metrics at a collector.
 const METRICS_PATH: &str = "/v1/metrics";
-/// So much of an answer is read. Bytes.
+/// Maximum number of bytes read of an answer.
 const MAX_ANSWER: usize = 4 << 10;
-/// So much of it is shown. Characters.
+/// Maximum number of characters shown of an answer.
 const MAX_SHOWN: usize = 200;
 /// Variables of OpenTelemetry's exporters, those for metrics alone first.
 const HEADERS_VARIABLES: [&str; 2] = [
@@ -34,6 +34,7 @@ const PROTOCOL_VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_PROTOCOL",
 ];
 
+/// The encoding of posted metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Encoding {
     #[default]
@@ -41,7 +42,7 @@ enum Encoding {
     Json,
 }
 
-/// The endpoint that metrics are posted to, and how.
+/// An OTLP endpoint with its header fields and encoding.
 #[derive(Debug)]
 pub(super) struct Collector {
     url: Url,
@@ -50,17 +51,18 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// `typed`: header fields, `NAME: VALUE`; they win over those of the environment.
+    /// Creates a collector. `typed` are header fields, `NAME: VALUE`, which take precedence over those of the
+    /// environment.
     ///
     /// # Errors
-    /// When `url` is none, a header field is none, or the environment asks for what is not spoken.
+    /// When `url` or a header field is invalid, or the environment requests an unsupported protocol.
     pub(super) fn new(
         url: &str,
         typed: &[String],
         environment: &Environment,
     ) -> Result<Collector, Failure> {
         let mut url = Url::parse(url).map_err(|e| {
-            // A user name and a password may be in it.
+            // Don't quote the URL: it may contain a password.
             Failure::usage(
                 format_args!("--telemetry: no URL: {e}"),
                 "write the URL of an OTLP collector; its port is mostly 4318",
@@ -90,7 +92,7 @@ impl Collector {
     }
 
     /// # Errors
-    /// When the system lacks what connections need.
+    /// When the HTTP client can't be created.
     pub(super) fn client(&self) -> Result<Client, String> {
         let client = Client::builder()
             .timeout(POST_LIMIT)
@@ -98,10 +100,10 @@ impl Collector {
         client.build().map_err(|e| chain(&e))
     }
 
-    /// Posts the figures.
+    /// Posts the metrics.
     ///
     /// # Errors
-    /// What is in the way, or what the collector answered instead.
+    /// The connection error, or the collector's refusal.
     pub(super) async fn post(
         &self,
         client: &Client,
@@ -117,13 +119,13 @@ impl Collector {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Why the collector did not take a post, or not all of it.
+    /// Returns why the collector rejected a post or a part of it.
     async fn refusal(&self, mut answer: Response) -> Option<String> {
         let (status, url) = (answer.status(), answer.url().clone());
         let target = answer.headers().get(LOCATION);
         let target = target.and_then(|target| target.to_str().ok().map(str::to_owned));
         let mut body = Vec::new();
-        // What it says is worth less than that it refuses.
+        // A body that can't be read is ignored: the status matters more.
         while let Ok(Some(part)) = answer.chunk().await {
             body.extend_from_slice(&part);
             if body.len() >= MAX_ANSWER {
@@ -150,7 +152,7 @@ impl Collector {
         })
     }
 
-    /// What is text in an answer, without header fields of ours that it repeats.
+    /// Returns the printable text of an answer, with repeated header values masked.
     fn shown(&self, answer: &[u8]) -> String {
         let text = String::from_utf8_lossy(answer);
         let is_text = |c: char| !c.is_control() && c != char::REPLACEMENT_CHARACTER;
@@ -191,7 +193,7 @@ fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
     }
 }
 
-/// `NAME=VALUE,NAME=VALUE`, percent-encoded (OpenTelemetry's specification of exporters).
+/// Parses `NAME=VALUE,NAME=VALUE`, percent-encoded (OpenTelemetry Protocol Exporter specification).
 fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Result<(), Failure> {
     let wrong = |number: usize| {
         Failure::usage(
@@ -208,7 +210,7 @@ fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Res
     Ok(())
 }
 
-/// `NAME: VALUE`; `$VARIABLE` as a value is that of the environment.
+/// Parses `NAME: VALUE`; a value `$VARIABLE` is read from the environment.
 fn add_typed(
     headers: &mut HeaderMap,
     field: &str,
@@ -235,7 +237,7 @@ fn add_typed(
     })
 }
 
-/// The later of two fields with one name wins.
+/// Adds a field, replacing one with the same name; `None` if it is invalid.
 fn add(headers: &mut HeaderMap, name: &str, value: &[u8]) -> Option<()> {
     let name = HeaderName::try_from(name).ok()?;
     let mut value = HeaderValue::from_bytes(value).ok()?;

@@ -1,8 +1,8 @@
-//! Times that are known to lie between two ends, and the statistics of many.
+//! Statistics of times that are known only to lie between two bounds.
 
-/// Times by their lower and by their upper ends, nanoseconds.
+/// Lower and upper bounds of times, sorted separately, ns.
 ///
-/// A statistic that grows with each time lies between that of all lower ends and that of all upper ends.
+/// A statistic that is monotonic in each time lies between that of the lower bounds and that of the upper bounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bounds {
     low: Vec<u64>,
@@ -22,16 +22,16 @@ impl Bounds {
         self.low.len() as u64
     }
 
-    /// The percentile's two ends in µs, by the rank that histograms use; `None`: there are no times.
+    /// Returns the bounds of a percentile in µs, by the rank that histograms use; `None` without times.
     pub(super) fn percentile(&self, percent: f64) -> Option<[f64; 2]> {
-        // 99.9 % of 1,000 are 999, and a rounding error more is not another rank.
+        // Shrink the rank slightly: 99.9 % of 1,000 must give rank 999 in spite of rounding errors.
         let rank = percent * self.low.len() as f64 / 100.0 * (1.0 - 4.0 * f64::EPSILON);
         let rank = rank.ceil().max(1.0) as usize;
         let at = |ends: &[u64]| ends.get(rank - 1).map(|ns| *ns as f64 / 1e3);
         Some([at(&self.low)?, at(&self.high)?])
     }
 
-    /// The mean's two ends in µs.
+    /// Returns the bounds of the mean in µs.
     pub(super) fn mean(&self) -> Option<[f64; 2]> {
         let mean = |ends: &[u64]| {
             let sum: f64 = ends.iter().map(|ns| *ns as f64).sum();
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentile_has_rank_of_histogram() {
+    fn percentile_uses_histogram_rank() {
         let bounds = Bounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
         assert_eq!(bounds.len(), 1000);
         assert_eq!(bounds.percentile(50.0), Some([500.0, 500.5]));

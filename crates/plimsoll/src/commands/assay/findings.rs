@@ -1,4 +1,4 @@
-//! What was true of a run, and whether its intervals hold it.
+//! Compares a run's figures and intervals with the true values.
 
 use std::time::Duration;
 
@@ -12,38 +12,38 @@ use super::bounds::Bounds;
 use super::schedule;
 use crate::failure::{Exit, chain};
 
-/// How much a figure of a histogram may differ from the value that it stands for: three significant digits.
+/// Relative error of a histogram's value: three significant digits.
 const HISTOGRAM_PRECISION: f64 = 0.001;
 
-/// What the true times are times of.
+/// What the true times refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Basis {
-    /// The calls as they were due, had each been sent and read in time.
+    /// Calls from when they were due, as if each had been sent and read without delay.
     Schedule,
-    /// The requests as they arrived at the server.
+    /// Requests from when they arrived at the server.
     Arrivals,
 }
 
-/// A figure beside what was true.
+/// A figure of the run and its true value.
 #[derive(Clone, Debug)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) printed_us: f64,
-    /// `None`: the run has no interval for it.
+    /// The run's interval, µs; `None` if it has none.
     pub(super) interval_us: Option<[f64; 2]>,
     pub(super) true_us: [f64; 2],
-    /// Whether the interval holds what was true; `None`: there is no interval.
+    /// Whether the interval covers the true value; `None` without an interval.
     pub(super) holds: Option<bool>,
 }
 
 impl Figure {
-    /// The interval's width as a part of what was true.
+    /// Returns the interval's width relative to the true value.
     pub(super) fn relative_width(&self) -> Option<f64> {
         let [low, high] = self.interval_us?;
         Some((high - low) / self.middle_us())
     }
 
-    /// How far the printed figure is from what was true, as a part of it.
+    /// Returns the relative error of the printed figure.
     pub(super) fn relative_error(&self) -> f64 {
         let [low, high] = self.true_us;
         let nearest = self.printed_us.clamp(low, high);
@@ -55,17 +55,17 @@ impl Figure {
     }
 }
 
-/// An objective as it was judged, and as it was in truth.
+/// An objective's verdict in the run, and in truth.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
     pub(super) text: String,
     pub(super) judged: Verdict,
-    /// `None`: the limit is too near to what was true to tell.
+    /// `None` if the limit is too close to the true value to tell.
     pub(super) was_met: Option<bool>,
 }
 
 impl Promise {
-    /// It was judged, and wrongly.
+    /// Returns whether the verdict was wrong.
     pub(super) fn is_wrong(&self) -> bool {
         matches!(
             (self.judged, self.was_met),
@@ -74,7 +74,7 @@ impl Promise {
     }
 }
 
-/// A run beside what was true.
+/// A run compared with the true values.
 #[derive(Debug)]
 pub(super) struct Assay {
     pub(super) run: String,
@@ -82,27 +82,27 @@ pub(super) struct Assay {
     pub(super) law: String,
     pub(super) seed: u64,
     pub(super) path: Duration,
-    /// Requests that the server had, and calls that the run made, warm-up included.
+    /// Requests that the server received and calls that the run made, both including warm-up.
     pub(super) requests: u64,
     pub(super) calls: u64,
-    /// Calls of the run that are compared: those that are measured.
+    /// Number of measured calls, which are compared.
     pub(super) compared: u64,
     pub(super) basis: Basis,
-    /// Why the run can't be compared as a whole, in sentences.
+    /// Why the run can't be compared completely, in sentences.
     pub(super) disagreements: Vec<String>,
-    /// The run says of itself that its figures describe the target.
+    /// Whether the run claims to be valid.
     pub(super) stands: bool,
     pub(super) figures: Vec<Figure>,
     pub(super) promises: Vec<Promise>,
-    /// How late the server itself wrote its answers: p50 and maximum, µs.
+    /// Lateness of the server's own writes: p50 and maximum, µs.
     pub(super) server_late_us: [f64; 2],
 }
 
 impl Assay {
-    /// Compares `run` with what `envelope` says. `path`: how long the way between both ends may take.
+    /// Compares `run` with `envelope`. `path` is the maximum round trip time between both ends.
     ///
     /// # Errors
-    /// When there is nothing to compare, or the run's calls can't be read.
+    /// When they have no figure in common, or the run's calls can't be read.
     pub(super) fn of(run: &Run, envelope: &Envelope, path: Duration) -> Result<Assay, String> {
         let check = &run.summary.count_check;
         let total = &run.summary.total;
@@ -158,14 +158,14 @@ impl Assay {
         })
     }
 
-    /// Figures with an interval, and those of them whose interval holds what was true.
+    /// Returns how many intervals cover the true value, and the number of intervals.
     pub(super) fn coverage(&self) -> (usize, usize) {
         let judged = self.figures.iter().filter_map(|figure| figure.holds);
         let held = judged.clone().filter(|holds| *holds).count();
         (held, judged.count())
     }
 
-    /// The run says that its figures stand, and one of them does not.
+    /// Returns whether the run claims to be valid although an interval misses the true value.
     pub(super) fn stands_falsely(&self) -> bool {
         let (held, of) = self.coverage();
         self.stands && held < of
@@ -183,7 +183,7 @@ impl Assay {
     }
 }
 
-/// Why not every call of the run is one request of the server.
+/// Returns why the run's calls and the server's requests don't match one to one.
 fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     let check = &run.summary.count_check;
     let served = requests.len() as u64;
@@ -207,7 +207,7 @@ fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     found
 }
 
-/// What a client that reads in time saw of a request, ns; `None`: no answer.
+/// Returns bounds of a request's time as a client that reads without delay sees it, ns; `None` without an answer.
 fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
     let [began, ended] = request.written_ns?;
     let first = request.arrived_after_ns.unwrap_or(request.arrived_ns);
@@ -217,11 +217,11 @@ fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
     ])
 }
 
-/// What a client that sends and reads in time would have seen of each call, ns: the law's answers to the calls as they
-/// were due, each as late as the server itself was with the request of that number.
+/// Returns bounds of each call's time as a client that sends and reads without delay would see it, ns: the law's
+/// delays for calls when due, plus the server's own lateness with the request of the same number.
 fn on_schedule(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
-    // A call is never sent early, so what arrived soonest shows where the schedule began.
+    // Calls are never sent early, so the smallest offset gives the start of the schedule.
     let offsets = requests.iter().zip(due);
     let offsets = offsets.map(|(request, due)| i128::from(request.arrived_ns) - i128::from(*due));
     let begins = offsets.min().unwrap_or_default().max(0);
@@ -241,7 +241,7 @@ fn figures(run: &Run, truth: &Bounds, path: Duration) -> Vec<Figure> {
     let Some(times) = &run.summary.total.response else {
         return Vec::new();
     };
-    // A closed loop's next call waits for the generator, too, so its intervals bound nothing.
+    // In a closed loop the next call also waits for the generator, so the intervals are not bounds.
     let instrument = times.instrument.filter(|_| run.header.is_open());
     let interval_of = |name: &str| {
         let instrument = instrument.as_ref()?;
@@ -316,7 +316,7 @@ fn promises(run: &Run, truth: &Bounds, path: Duration) -> Vec<Promise> {
     promises.collect()
 }
 
-/// What was true of the figure that an objective limits, µs; `None`: the envelope does not say.
+/// Returns the true value of the figure that an objective limits, µs; `None` if the envelope does not determine it.
 fn limited(objective: &Objective, truth: &Bounds) -> Option<[f64; 2]> {
     match objective.metric {
         _ if objective.stage.is_some() => None,

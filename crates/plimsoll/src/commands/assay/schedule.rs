@@ -1,14 +1,14 @@
-//! When the calls of a run were due.
+//! Reconstructs when the calls of a run were due.
 
 use plimsoll_model::plan::{Arrivals, Load, Spacing, Stage};
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
-/// Beginnings of the sections of plans whose runs have a part of a schedule that others share.
+/// Starts of plan sections whose runs share a schedule with others.
 const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 
-/// When each call was due, in order, nanoseconds from the run's beginning, the warm-up's first; `None`: nobody planned
-/// that, as in closed loops, or it can't be told from the run.
+/// Returns the due times of all calls in order, warm-up included, ns from the run's start; `None` if there was no
+/// schedule, as in closed loops, or it can't be reconstructed.
 ///
 /// # Errors
 /// When the run's record of calls can't be read.
@@ -54,7 +54,7 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     Ok(Some(arrivals.take(calls).map(|call| call.at).collect()))
 }
 
-/// `None`: the arrivals need more than the run's header, such as a recording.
+/// Returns the spacing of arrivals; `None` if they need more than the run's header, such as a recording.
 fn spacing(run: &Run) -> Option<Spacing> {
     let named = run.header.arrivals.as_deref()?;
     [Spacing::Constant, Spacing::Poisson]

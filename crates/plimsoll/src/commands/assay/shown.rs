@@ -1,4 +1,4 @@
-//! An assay for a person, and as JSON.
+//! Renders an assay as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -28,7 +28,7 @@ impl Basis {
 }
 
 impl Assay {
-    /// The tables, with a sentence above that says what was found.
+    /// Returns a summary sentence and the tables.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let (held, of) = self.coverage();
@@ -90,7 +90,7 @@ impl Assay {
         out
     }
 
-    /// The same for programs.
+    /// Returns the assay as JSON.
     pub(super) fn document(&self) -> Value {
         let (held, of) = self.coverage();
         json!({
@@ -148,7 +148,7 @@ fn row(figure: &Figure) -> [String; 7] {
     ]
 }
 
-/// Milliseconds to a microsecond.
+/// Formats µs as milliseconds with three decimals.
 fn millis(us: f64) -> String {
     format!("{:.3}", us / 1e3)
 }

@@ -1,4 +1,4 @@
-//! What a trial says of its rate.
+//! Judges trials: whether a rate meets the objectives.
 
 use std::time::Duration;
 
@@ -11,8 +11,7 @@ use plimsoll_model::search::{Growth, Verdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
-/// How long calls may take after the last arrival of a trial: those that are not done by
-/// then have missed every limit on time.
+/// Returns the drain time of a trial. Calls that take longer have missed every limit on time anyway.
 pub(super) fn drain(plan: &Plan) -> Duration {
     let bound = plan.load.drain.unwrap_or(DEFAULT_DEADLINE);
     let longest = plan
@@ -25,15 +24,15 @@ pub(super) fn drain(plan: &Plan) -> Duration {
     (longest * 4).max(Duration::from_millis(200)).min(bound)
 }
 
-/// The warm-up of a trial: with it the trial lasts whole seconds, at whose ends a run's intervals
-/// say how many calls wait.
+/// Returns the warm-up of a trial. It makes the trial last whole seconds, because intervals, which report the
+/// backlog, end at whole seconds.
 pub(super) fn warmup(length: Duration) -> Duration {
     let usual = (length / 5).clamp(Duration::from_millis(200), Duration::from_secs(1));
     let whole = Duration::from_secs_f64((length + usual).as_secs_f64().ceil());
     whole - length
 }
 
-/// How the calls that wait for their answers grew in a trial; `None`: too short to tell.
+/// Returns how the backlog grew in a trial; `None` if it was too short to tell.
 pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError> {
     let length = |warmup: bool| -> Duration {
         let stages = plan.load.stages.iter().filter(|s| s.warmup == warmup);
@@ -41,7 +40,7 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
     };
     let intervals = run.intervals()?;
     let planned = length(true) + length(false);
-    // What was ended early drained in its last interval.
+    // A trial that was ended early drained in its last interval, which is left out.
     let end = match (run.state, intervals.last()) {
         (State::Aborted, Some(last)) => planned.min(last.start_offset),
         _ => planned,
@@ -49,8 +48,8 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
     Ok(Growth::of(&intervals, length(true), end))
 }
 
-/// What a trial says of its rate. Without an objective on errors, `implied_errors_share` of the
-/// calls may fail. `growing`: how calls piled up in it, where they clearly did.
+/// Returns the verdict on a trial. Without an objective on errors, a share of `implied_errors_share` of the calls may
+/// fail. `growing` is the growth of the backlog, if it clearly grew.
 pub(super) fn judge(
     plan: &Plan,
     implied_errors_share: Option<f64>,
@@ -76,7 +75,7 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = Measured::of(run, plan.load.deadline);
-    // What is searched for is the line of the plan with the connections that it has.
+    // The search is for the load line with the plan's connections, so too few of them are no reason for doubt.
     measured.circumstances.too_few_connections = false;
     let judged = objective::judge(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);
@@ -91,10 +90,10 @@ pub(super) fn judge(
             },
         };
     }
-    // At a rate that is met there are enough calls.
+    // At a rate that is met there are enough calls for every percentile.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        // A late generator makes a queue of its own.
+        // A late generator causes a backlog of its own.
         let late = run
             .summary
             .health
@@ -109,7 +108,7 @@ pub(super) fn judge(
             None => Verdict::Growing,
         };
     }
-    // Calls that ran into their deadline were slow; those that failed otherwise are errors.
+    // Calls that exceeded their deadline were slow; all other failed calls are errors.
     let record = measured.all.record.clone();
     let failed = record.errors();
     let slow = record.outcomes.of(Outcome::DeadlineExceeded);
@@ -123,14 +122,15 @@ pub(super) fn judge(
     }
 }
 
-/// The time that the objective on one limits, µs; `None`: there is none, or too few calls, or too many that failed.
+/// Returns the measured value of the plotted time objective, µs; `None` without such an objective, with too few
+/// calls, or with too many failed ones.
 pub(super) fn limited_us(plan: &Plan, run: &Run) -> Option<f64> {
     let objective = objective::plotted(&plan.objectives)?;
     let ns = objective::value(objective, &Measured::of(run, plan.load.deadline))?;
     ns.is_finite().then_some(ns / 1e3)
 }
 
-/// The share of the calls that failed.
+/// Returns the share of failed calls.
 pub(super) fn errors_share(run: &Run) -> Option<f64> {
     let record = run.measured();
     let failed = record.errors();

@@ -1,4 +1,4 @@
-//! `plimsoll serve hostile`.
+//! `plimsoll serve hostile`: misbehaving servers for testing clients.
 
 use std::sync::mpsc;
 
@@ -81,7 +81,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     let stats = server.serve().map_err(Failure::error)?;
     let (stop, stopped) = mpsc::channel();
-    // Scripts owe nobody a good end, so there is nothing to wait for.
+    // Misbehaving servers do not drain; stop immediately.
     stopping::on_signal(move |_| {
         let _ = stop.send(());
     })?;
@@ -95,9 +95,10 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// The selected behaviours with their protocols.
 type Chosen = Vec<(Wire, &'static Behaviour)>;
 
-/// Those whose names are, or begin with, what was asked for.
+/// Returns the behaviours whose names equal or start with one of `names`; all if there are none.
 fn choose(names: &[String]) -> Result<Chosen, Failure> {
     if names.is_empty() {
         return Ok(hostile::behaviours().collect());
@@ -113,7 +114,7 @@ fn choose(names: &[String]) -> Result<Chosen, Failure> {
         if found.is_empty() {
             return Err(unknown(name));
         }
-        // Names may overlap.
+        // Several arguments may select the same behaviour.
         let new = |(_, behaviour): &(Wire, &Behaviour)| {
             !chosen.iter().any(|(_, other)| other.name == behaviour.name)
         };
@@ -123,9 +124,9 @@ fn choose(names: &[String]) -> Result<Chosen, Failure> {
     Ok(chosen)
 }
 
-/// What a mistyped name may have meant: those that have it in them, or the nearest.
+/// Returns the failure of an unknown name, with suggestions: names that contain it, or similar ones.
 fn unknown(name: &str) -> Failure {
-    /// Names that an error lists, at most.
+    /// Maximum number of names in an error.
     const MAX_SUGGESTIONS: usize = 6;
     let names: Vec<&str> = hostile::behaviours().map(|(_, b)| b.name).collect();
     let within = names.iter().copied().filter(|known| known.contains(name));

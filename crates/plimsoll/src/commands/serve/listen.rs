@@ -1,5 +1,4 @@
-//! What every reference server has: where it listens, how it is secured, how it ends, and
-//! what it reports.
+//! Common parts of the reference servers: listening, TLS, shutdown and final counts.
 
 use std::io::{self, Read as _};
 
@@ -63,7 +62,7 @@ impl ListenFlags {
         self.plan()?.bind().map_err(Failure::error)
     }
 
-    /// Takes the port for processes that will share it.
+    /// Reserves the port for processes that will share it.
     pub(super) fn reserve(&self) -> Result<Reserved, Failure> {
         self.plan()?.reserve().map_err(Failure::error)
     }
@@ -80,7 +79,7 @@ impl ListenFlags {
         })
     }
 
-    /// Neither on the command line nor in the environment, where others could see it.
+    /// Reads the ticket seed from stdin, because other users could read it on the command line or in the environment.
     fn tickets(&self) -> Result<Option<TicketSeed>, Failure> {
         if !self.tickets_from_input {
             return Ok(None);
@@ -92,7 +91,7 @@ impl ListenFlags {
         Ok(Some(seed.into()))
     }
 
-    /// Prints, on stdout and before the first connection, where the server can be reached, and what it says besides.
+    /// Prints the server's address and facts about it to stdout, before it accepts the first connection.
     pub(super) fn announce(
         &self,
         name: &str,
@@ -120,7 +119,7 @@ impl ListenFlags {
         )
     }
 
-    /// Prints what the server counted.
+    /// Prints the server's counts.
     pub(super) fn conclude(&self, counted: &Counted) -> Result<(), Failure> {
         let connections = &counted.connections;
         let all = [
@@ -135,9 +134,9 @@ impl ListenFlags {
         self.print(&all)
     }
 
-    /// Prints counts, the first in any case.
+    /// Prints the first count and all that are not zero.
     pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
-        // What did not happen is not worth a word, but for the calls themselves.
+        // Zero counts are left out, except the first, which is the calls.
         conclusion::print(&self.json, all, |(i, n)| i == 0 || n > 0)
     }
 }

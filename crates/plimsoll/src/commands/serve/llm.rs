@@ -1,4 +1,4 @@
-//! `plimsoll serve llm`: a service that streams tokens like a language model, to sessions and over OpenAI's API.
+//! `plimsoll serve llm`: simulates a language model that streams tokens, over sessions and OpenAI's API.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{CALLS_MAY_END, until_stopped};
 
-/// What sockets have at the end even where the runs took all the drain time.
+/// Minimum drain time of sockets, even if the runs used up the whole drain time.
 const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
 
 /// A simulated language model: OpenAI's API (POST /v1/chat/completions, /v1/completions), and sessions whose tokens
@@ -146,7 +146,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
         if let Some((_, bound)) = &gateway {
             service.announce("gateway", bound)?;
         }
-        // The gateway outlives the runs: their tokens are to arrive.
+        // The gateway stops after the runs, so that their last tokens arrive.
         let ended = tokio::sync::watch::Sender::new(false);
         let (mut told_end, mut service_ended) = (ended.subscribe(), ended.subscribe());
         let stop_began = Arc::new(OnceLock::new());
@@ -158,7 +158,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
                     .serve_until(
                         bound,
                         async move {
-                            // A service that has failed is its gateway's end, too.
+                            // The gateway also stops if the service has failed.
                             tokio::select! {
                                 _ = gateway_stopped.wait_for(|stopped| *stopped) => {}
                                 _ = service_ended.wait_for(|ended| *ended) => {}

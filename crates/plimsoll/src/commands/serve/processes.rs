@@ -1,10 +1,10 @@
-//! One server as several processes that share its port (`SO_REUSEPORT`): each has
-//! descriptors of its own, and the system spreads connections over them.
+//! Serves from several processes that share one port (`SO_REUSEPORT`): each has its own descriptors, and the system
+//! distributes connections among them.
 //!
-//! The processes are this program again, with what was typed. They stop when their
-//! standard input ends, so that none outlives the one that started them, however that
-//! ends. On it each first reads what tickets are made with, so that all take those of all. When one dies the others are stopped: a server that answers some clients only
-//! would be measured as if it were whole.
+//! The processes are this program with the same arguments. They stop when their standard input ends, so none outlives
+//! the parent. From that input each first reads the ticket seed, so that any process resumes the sessions of all.
+//! When one dies the others are stopped, because a server that answers only some clients would be measured as if it
+//! were complete.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -21,34 +21,35 @@ use crate::defects;
 use crate::failure::{Exit, Failure};
 use crate::stopping::{self, Wish};
 
-/// Flags of which this module gives its own.
+/// Flags that are replaced for the child processes.
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
 const OWN_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
+/// An event of the server processes or a signal.
 enum Heard {
-    /// A process printed something.
+    /// A process printed a line.
     Line(String),
     /// A process has ended, or closed its output.
     Gone(usize),
     Wish(Wish),
 }
 
-/// Serves until a signal.
+/// Runs the server processes until a signal.
 pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let reserved = listen.reserve()?;
     let address = reserved.address();
     let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
-    // A session that one of them made is resumed by any.
+    // A shared seed lets any process resume the sessions of all.
     let tickets = TicketSeed::random().map_err(Failure::error)?;
     let (sender, heard) = mpsc::channel();
     let wished = sender.clone();
     stopping::on_signal(move |wish| {
-        // Received until the processes have ended.
+        // The receiver lives until the processes have ended.
         let _ = wished.send(Heard::Wish(wish));
     })?;
     let of = usize::from(listen.processes);
     let mut processes = Vec::new();
-    // The first alone: what keeps it from listening is reported once.
+    // Start them one by one, so that a failure to listen is reported once.
     while processes.len() < of {
         let index = processes.len();
         processes.push(start(&words, &tickets, index, &sender)?);
@@ -93,8 +94,7 @@ fn ended(index: usize, of: usize, how: &str) -> Failure {
     )
 }
 
-/// What the processes are started with: what was typed, and in place of the flags that are
-/// about the port this one's own.
+/// Returns the arguments of the child processes: those typed, with the flags about the port replaced.
 fn arguments(
     typed: Vec<OsString>,
     name: &str,
@@ -139,8 +139,8 @@ fn arguments(
     Ok(words)
 }
 
-/// Adds a line of counts, such as `answered 12, connections 3`. The most that a process had
-/// at once is no sum: of these the largest counts, and is named as one process's.
+/// Adds a line of counts, such as `answered 12, connections 3`. Counts are summed; of maxima the largest is kept, and
+/// named as that of one process.
 fn add(counts: &mut Vec<(String, u64)>, line: &str) {
     for word in line.split(", ") {
         let Some((name, n)) = word
@@ -166,7 +166,7 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
     }
 }
 
-/// Starts one of the processes. It stops at the end of its standard input.
+/// Starts a server process. It stops at the end of its standard input.
 fn start(
     words: &[OsString],
     tickets: &TicketSeed,
@@ -175,10 +175,10 @@ fn start(
 ) -> Result<Child, Failure> {
     let failed = |e: io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    // Their lines are read here.
+    // Their output is parsed here, so it must be text.
     let command = stopping::end_with_us(&mut command).env("PLIMSOLL_JSON", "false");
     let sender = sender.clone();
-    // Nobody listens once the server is given up.
+    // The receiver is dropped once the server is given up.
     let heard = move |line| match line {
         Some(Ok(line)) => sender.send(Heard::Line(line)).is_ok(),
         Some(Err(_)) => false,
@@ -186,7 +186,7 @@ fn start(
     };
     let mut child = Child::start(command.args(words), heard).map_err(failed)?;
     if let Some(stdin) = &mut child.stdin {
-        // One that has ended already is heard to be gone.
+        // If it has exited already, its reader reports that.
         let _ = stdin.write_all(tickets.bytes());
     }
     Ok(child)

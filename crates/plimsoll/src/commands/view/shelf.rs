@@ -1,4 +1,4 @@
-//! What a folder holds, and the pages that are made of it.
+//! Indexes a folder of runs and renders its pages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,22 +18,22 @@ use plimsoll_report::html::{self, Item};
 use crate::documents;
 use crate::failure::chain;
 
-/// Folders in folders that are looked into.
+/// Maximum depth of nested folders.
 const MAX_DEPTH: usize = 4;
 
-/// A folder of runs.
+/// The index of a folder of runs.
 pub(super) struct Shelf {
     dir: PathBuf,
-    /// What was read, with the time at which its file was changed last.
+    /// Cached entries by directory, with the modification time of their record file.
     known: HashMap<PathBuf, (Option<SystemTime>, Result<Item, String>)>,
 }
 
-/// A page, and what it is an answer with.
+/// The result of a request, with the page to show.
 pub(super) enum Answer {
     Page(String),
-    /// Nothing has this address.
+    /// Nothing has this URL.
     Unknown(String),
-    /// It is there, and no page can be made of it.
+    /// The run exists, but no page can be rendered from it.
     Failed(String),
 }
 
@@ -45,7 +45,7 @@ impl Shelf {
         }
     }
 
-    /// The page at `path`; `query` as it stands in the address.
+    /// Returns the page at `path`; `query` is the raw query string.
     pub(super) fn answer(&mut self, path: &str, query: &str) -> Answer {
         let found = found(&self.dir);
         let by_id = |id: &str| {
@@ -96,7 +96,7 @@ impl Shelf {
         html::folder(&self.dir.display().to_string(), items, &unreadable)
     }
 
-    /// A directory as it stands in addresses: its path in the folder where that needs no escapes.
+    /// Returns the ID of a directory in URLs: its relative path if that needs no escaping, otherwise a hash.
     fn id(&self, dir: &Path) -> String {
         let inside = dir.strip_prefix(&self.dir).unwrap_or(dir);
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
@@ -108,7 +108,7 @@ impl Shelf {
     }
 }
 
-/// Browsers write `/` as `%2F` in a query.
+/// Compares IDs; browsers encode `/` as `%2F` in a query.
 fn is_id(typed: &str, id: &str) -> bool {
     typed == id || typed.replace("%2F", "/") == id
 }
@@ -120,12 +120,12 @@ fn made(page: Result<String, String>) -> Answer {
     }
 }
 
-/// A page that says why there is none.
+/// Returns a page with a message.
 fn message(text: &str) -> String {
     html::within(&html::message(text))
 }
 
-/// The file that says what a directory holds.
+/// Returns the record file that makes a directory a search, ladder, lanes or run.
 fn record_of(dir: &Path) -> Option<PathBuf> {
     [
         search::FILE_NAME,
@@ -138,7 +138,7 @@ fn record_of(dir: &Path) -> Option<PathBuf> {
     .find(|file| input::is_entry(file))
 }
 
-/// Every directory below `dir`, or itself, that holds a measurement. What is inside of one belongs to it.
+/// Returns `dir` or all directories below it that hold a measurement, without those nested in one.
 fn found(dir: &Path) -> Vec<PathBuf> {
     fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if record_of(dir).is_some() {
@@ -149,7 +149,7 @@ fn found(dir: &Path) -> Vec<PathBuf> {
             return;
         };
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        // A link may lead back.
+        // Don't follow links, which may form cycles.
         let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
         dirs.for_each(|entry| look(&entry.path(), depth, found));
     }

@@ -1,5 +1,5 @@
-//! A table whose figures are never cut: columns are as wide as what stands in them, and one that has no room is
-//! left out whole, the last first. Names at the left are shortened where they must be.
+//! Draws a table whose figures are never cut: columns are as wide as their content, and those that do not fit are
+//! left out, the last first. Names at the left may be shortened.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
@@ -9,10 +9,10 @@ use ratatui::widgets::{Cell, Row, Table};
 
 use super::{DIM_STYLE, panel, shortened};
 
-/// Columns that a name keeps, however little room there is.
+/// Minimum width of the name column.
 const MIN_NAME_WIDTH: usize = 7;
 
-/// A line of it: a name, and figures.
+/// A row of the table: a name and figures.
 pub(super) struct Entry {
     cells: Vec<String>,
     style: Style,
@@ -27,11 +27,12 @@ impl Entry {
     }
 }
 
+/// A table of names and figures under a title.
 pub(super) struct Grid<'a> {
     pub(super) title: &'a str,
-    /// What stands above the columns; empty: nothing.
+    /// Column heads; empty for none.
     pub(super) head: &'a [&'a str],
-    /// A column of figures is at least so wide where there is room, so that it stays in its place.
+    /// Minimum width of a column of figures if there is room, so that columns stay in place as figures change.
     pub(super) least: usize,
     pub(super) entries: Vec<Entry>,
 }
@@ -63,7 +64,7 @@ impl Grid<'_> {
         frame.render_widget(table, area);
     }
 
-    /// Of the name and of the columns that fit into `room`.
+    /// Returns the widths of the name and of the columns that fit into `room`.
     fn widths(&self, room: usize) -> Vec<usize> {
         let heads = std::iter::once(self.head.to_vec());
         let lines = self
@@ -87,7 +88,7 @@ impl Grid<'_> {
             widths.push(wide);
             left -= wide + 1;
         }
-        // What is left goes to the name first, and then makes the columns steady.
+        // Spare room goes to the name first, then to the minimum widths.
         let more = left.min(name - widths[0]);
         widths[0] += more;
         left -= more;

@@ -1,5 +1,5 @@
-//! The run on a terminal that is too small for tables: figures a line each or, where rows are few, beside each other,
-//! and the objectives. Text that has no room ends with a mark.
+//! Draws the run on a terminal that is too small for tables: figures one per line or, with few rows, side by side,
+//! and the objectives. Text that does not fit ends with `…`.
 
 use plimsoll_model::objective::{Judged, Verdict};
 use plimsoll_report::quantity::{count, or_dash, plural, rate, time};
@@ -8,7 +8,7 @@ use ratatui::text::Line;
 
 use super::{Board, clock, columns, objectives, printable, shortened, verdict_line, verdict_style};
 
-/// The lines, as many as there is room for.
+/// Returns as many lines as fit.
 pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut rows = vec![board.title.clone()];
@@ -21,7 +21,7 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
     } else {
         figures
     });
-    // Objectives without a row of their own are counted in one.
+    // One row is reserved to count the objectives that do not fit.
     let room = height - usize::from(judged > 0 && height > 1);
     let is_cut = rows.len() > room;
     rows.truncate(room);
@@ -39,7 +39,7 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
     lines
 }
 
-/// Objectives in fewer rows than they are: those that are missed first, and how many are left out.
+/// Returns some of the objectives, the missed ones first, and a row that counts the rest.
 fn some_of(objectives: &[Judged], width: usize, rows: usize) -> Vec<Line<'static>> {
     let Some(shown) = rows.checked_sub(1) else {
         return Vec::new();
@@ -63,7 +63,7 @@ fn some_of(objectives: &[Judged], width: usize, rows: usize) -> Vec<Line<'static
     lines
 }
 
-/// What matters most, in a few words each.
+/// Returns the most important figures, a few words each.
 fn figures(board: &Board) -> Vec<String> {
     let (last, all) = (&board.last, &board.so_far);
     let left = board

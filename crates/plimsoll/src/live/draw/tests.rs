@@ -1,4 +1,4 @@
-//! The live view drawn on terminals of many sizes.
+//! Draws the live view on terminals of many sizes.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ const JUDGED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n[o
 const TIMED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
 
 #[test]
-fn a_run_at_its_work() {
+fn running_view_matches_golden() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
     let text = frame(&running(TIMED, 20), &noted, 80, 30);
     assert_data_eq!(text, file!["../golden/run.txt"]);
@@ -148,7 +148,7 @@ fn wide_characters_occupy_two_columns() {
 }
 
 #[test]
-fn before_the_first_call() {
+fn connecting_view_shows_connection_count() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     board.phase = Phase::Connecting {
         open: 640,
@@ -175,7 +175,7 @@ fn search_trial_on_wide_terminal() {
 }
 
 #[test]
-fn calls_are_counted_down() {
+fn call_limited_run_shows_completed_calls() {
     let board = running(
         "clients = 2\nconnections = 2\ncalls = 20000\nwarmup = \"1s\"\n",
         0,
@@ -184,16 +184,16 @@ fn calls_are_counted_down() {
 }
 
 #[test]
-fn no_terminal_is_too_small() {
+fn drawing_survives_any_terminal_size() {
     let board = running(TIMED, 20);
     for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
         frame(&board, &["noted".to_owned()], width, height);
     }
 }
 
-/// Every figure that is shown is shown whole, however narrow the terminal.
+/// No figure is cut, however narrow the terminal is.
 #[test]
-fn no_figure_is_cut() {
+fn figures_are_never_truncated() {
     let mut board = running(TIMED, 20);
     let mut big = interval(8, 1, 0);
     big.stages[0].1.due = 12_345_678;
@@ -224,7 +224,7 @@ fn narrow_terminal_keeps_essential_figures() {
     assert_data_eq!(frame(&board, &noted, 40, 12), file!["../golden/lines.txt"]);
 }
 
-/// Below 60 columns or 10 rows, figures are whole, and what of a text has no room is marked.
+/// Below 60 columns or 10 rows figures are not cut, and shortened text ends with `…`.
 #[test]
 fn plain_lines_mark_truncated_text() {
     let mut board = running(JUDGED, 20);
@@ -261,7 +261,7 @@ fn plain_lines_mark_truncated_text() {
     assert_data_eq!(low, file!["../golden/low.txt"]);
 }
 
-/// A target's long address, and what a search says, end with a mark; a message is read to its end.
+/// A long target address and a search's context end with `…`; messages are wrapped and shown in full.
 #[test]
 fn long_text_is_wrapped_or_ends_with_ellipsis() {
     let mut board = running(TIMED, 0);
@@ -275,7 +275,7 @@ fn long_text_is_wrapped_or_ends_with_ellipsis() {
         let said = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(said.matches("the target refused them").count(), 3, "{text}");
     }
-    // What would steer the terminal takes as much room as what is shown in its place.
+    // A control character takes the width of its replacement.
     let steering = ["\u{1b}[31mred and \u{1b}[0m".repeat(9)];
     let text = frame(&board, &steering, 60, 60);
     let shown = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -289,7 +289,7 @@ fn tall_terminal_shows_objectives_and_fills_height() {
     assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
 }
 
-/// Terminals show bold or grey where both are asked for, whichever came last.
+/// Terminals show only one of bold and dim, and differ in which.
 #[test]
 fn titles_are_never_bold_and_dim() {
     let mut board = running(JUDGED, 20);
@@ -303,9 +303,9 @@ fn titles_are_never_bold_and_dim() {
     }
 }
 
-/// An objective's reason is read to its end where there are rows for it, and marked as cut where there are not.
+/// An objective's reason is shown in full if there are rows for it, and otherwise ends with `…`.
 #[test]
-fn reasons_of_objectives_are_wrapped() {
+fn objective_reasons_are_wrapped() {
     let mut board = running(JUDGED, 20);
     let reason = "too few calls yet: the percentile needs 36,887 of them, 7,000 have ended, and more are due";
     for judged in &mut board.objectives {
@@ -328,9 +328,9 @@ fn reasons_of_objectives_are_wrapped() {
     assert!(shown.iter().all(|line| line.ends_with('…')), "{low}");
 }
 
-/// Six calls a second have no p99, and the longest of them is none.
+/// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
-fn a_maximum_is_called_one() {
+fn maximum_replaces_unsupported_p99() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     for index in 1..5 {
         let mut record = StageRecord {
@@ -350,7 +350,7 @@ fn a_maximum_is_called_one() {
     assert!(!text.contains("p99 (up"), "{text}");
 }
 
-/// Tokens have times of their own.
+/// Tokens have their own kinds of time.
 #[test]
 fn token_latencies_appear_beside_response_time() {
     let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
@@ -369,7 +369,7 @@ fn token_latencies_appear_beside_response_time() {
     }
 }
 
-/// Its calls a second would be scaled up from a few milliseconds.
+/// A rate of a few milliseconds, scaled to a second, would be misleading.
 #[test]
 fn truncated_interval_does_not_update_rate() {
     let mut board = running(TIMED, 0);

@@ -1,4 +1,4 @@
-//! Requests to an object store that follow no redirect: it could lead credentials and data anywhere.
+//! Makes object-store requests that follow no redirects, since one could lead credentials and data anywhere.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use object_store::{ClientConfigKey, Error};
 use reqwest::redirect::Policy;
 use reqwest::{NoProxy, Proxy};
 
-/// The library's own default.
+/// Timeout of connecting: the library's default.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// The library's own default.
+/// Timeout of a request: the library's default.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
-/// Makes clients that show a redirect as a failure. Of the library's options they know those that its documentation
-/// names for users: plaintext, certificates that are not checked, a proxy.
+/// Makes HTTP clients that report a redirect as an error. They honour the library options that are documented for
+/// users: plaintext, unchecked certificates, a proxy.
 #[derive(Debug)]
 pub(super) struct Direct;
 

@@ -1,7 +1,7 @@
-//! Shard 0 as the rendezvous of all: it serves a folder of its own over TCP ([`super::link`]).
+//! Serves a folder of shard 0 over TCP ([`super::link`]) as the rendezvous of all shards.
 //!
-//! The folder is on a disk, so that what shards have handed over survives shard 0: `plimsoll merge
-//! file://FOLDER` puts it together. It is removed once the run is written.
+//! The folder is on disk, so that shard data survives a crash of shard 0 and can be recovered with `plimsoll merge
+//! file://FOLDER`. It is removed once the run is written.
 
 use std::io;
 use std::path::PathBuf;
@@ -24,35 +24,36 @@ use super::link::{Access, Address, FIRST_FRAME_LIMITS, FRAME_LIMITS, Request, ad
 use super::{Answer, REQUEST_TIMEOUT, answer};
 use crate::console;
 
-/// How long shard 0 stays for the others to learn of the end.
+/// How long shard 0 keeps serving for the others to read the run's result.
 pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 
-/// A peer that shows no token within this time is left alone.
+/// A peer that sends no token within this time is disconnected.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The TCP server of a rendezvous folder.
 pub(super) struct Host {
     folder: PathBuf,
     serving: Serving,
 }
 
-/// What every connection is served with.
+/// State shared by all connections.
 #[derive(Clone)]
 struct Serving {
     store: Arc<dyn ObjectStore>,
     token: String,
-    /// Connections that were let in and are open.
+    /// Authenticated connections that are open.
     open: Arc<AtomicU64>,
-    /// All that were let in.
+    /// All authenticated connections so far.
     came: Arc<AtomicU64>,
-    /// Dropped once the peer has shown the token.
+    /// Marks an unauthenticated peer; dropped once the peer has sent the token.
     unproven: Option<Arc<Unproven>>,
 }
 
 impl Host {
-    /// Serves `store`, which is in `folder`, from now on. Nobody else can read that.
+    /// Starts serving `store`, which is in `folder`. Other users can't read the folder.
     ///
     /// # Errors
-    /// Where the token is missing, certificates can't be used, or the port can't be had.
+    /// When the token is missing, certificates can't be used, or the port is taken.
     pub(super) fn start(
         address: &Address,
         access: &Access,
@@ -78,8 +79,8 @@ impl Host {
         Ok(Host { folder, serving })
     }
 
-    /// Returns once the others, so many, have come and gone, or had `patience`, or `stop` asks for an end at
-    /// once: they learn of the run's end here.
+    /// Returns once `others` peers have connected and left, after `patience`, or on an immediate stop request: they
+    /// read the run's result here.
     pub(super) fn see_off(&self, others: u64, patience: Duration, stop: &Stop) {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
@@ -92,10 +93,10 @@ impl Host {
         }
     }
 
-    /// `is_kept`: what was handed over is in a run directory, and no longer needed here.
+    /// Removes the folder if `is_kept`, that is, if its data is in a run directory; otherwise says how to recover it.
     pub(super) fn clear(&self, is_kept: bool) {
         if is_kept {
-            // What is left in a temporary folder does no harm.
+            // Remains in a temporary folder are harmless.
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             console::notice(format_args!(
@@ -128,7 +129,7 @@ impl Serve for Serving {
 }
 
 impl Serving {
-    /// Whether the peer has the token.
+    /// Reads the first frame; returns whether the peer has the token.
     async fn admit(&self, stream: &mut impl Link) -> io::Result<bool> {
         let Some(first) = read(stream, FIRST_FRAME_LIMITS).await? else {
             return Ok(false);

@@ -1,10 +1,9 @@
-//! A rendezvous over TCP, where shards share no store: shard 0 serves a folder of its own
-//! ([`super::host`]), and the others ask it what they would ask a store.
+//! Rendezvous over TCP for shards without a shared store: shard 0 serves a folder ([`super::host`]), and the others
+//! send it the requests they would make to a store.
 //!
-//! A connection begins with the token and its answer; then each request has an answer before the
-//! next one is made. A frame is the lengths of a head and a body, four bytes each, most
-//! significant first, then both. A head is JSON; a body is what an object holds. Invariant: nobody
-//! without the token can make the other side read more than a short head.
+//! A connection starts with the token and its answer; then requests and answers alternate. A frame is the lengths of
+//! a head and a body, four bytes each in network byte order, then both. The head is JSON, the body an object's
+//! content. Invariant: a peer without the token can't make the other side read more than a short head.
 
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -29,24 +28,24 @@ use tokio_rustls::TlsConnector;
 
 use super::{Answer, Ask};
 
-/// Changes when one side can't understand the other any more.
+/// Version of this protocol; incremented on incompatible changes.
 const PROTOCOL_VERSION: u32 = 2;
 
-/// Bytes of a head: the names of 10,000 shards are a third of it.
+/// Maximum size of a head, bytes; a listing of 10,000 shards takes a third of it.
 const MAX_HEAD: u32 = 1 << 20;
 
-/// Bytes of the first head.
+/// Maximum size of the first head, bytes.
 const MAX_HELLO: u32 = 4 << 10;
 
-/// Bytes of a body: of a part of a log, compressed.
+/// Maximum size of a body, bytes; the largest are compressed log parts.
 const MAX_BODY: u32 = 256 << 20;
 
-/// Connections at once that have not shown the token; the oldest is closed for the next one.
+/// Maximum number of unauthenticated connections; the oldest is closed for the next one.
 const MAX_UNPROVEN: usize = 256;
 
-/// Bytes of head and body of a frame by somebody who has not shown the token yet.
+/// Limits of head and body, in bytes, before the peer has sent the token.
 pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO, 0);
-/// The same of all others.
+/// Limits of head and body, in bytes, afterwards.
 pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD, MAX_BODY);
 
 /// What whoever asks a tcp:// rendezvous has to show.
@@ -68,7 +67,7 @@ pub(crate) struct Access {
     pub(super) certs: Option<PathBuf>,
 }
 
-/// What a connection carries to shard 0.
+/// A request to shard 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Request {
@@ -80,7 +79,7 @@ pub(super) enum Request {
     Ask(Ask),
 }
 
-/// What a frame's head is. Its body is apart from that.
+/// The JSON head of a frame; the body is sent apart from it.
 pub(super) trait Head: Serialize + DeserializeOwned {
     fn body(&mut self) -> Option<&mut Vec<u8>>;
 }
@@ -126,11 +125,11 @@ pub(super) async fn write(
     stream.flush().await
 }
 
-/// The next frame; `None`: the other side has closed the connection between two. `limits`: [`FIRST_FRAME_LIMITS`] or
-/// [`FRAME_LIMITS`].
+/// Reads the next frame; `None` if the peer closed the connection between frames. `limits` are [`FIRST_FRAME_LIMITS`]
+/// or [`FRAME_LIMITS`].
 ///
 /// # Errors
-/// When the connection fails, or carries something else.
+/// When the connection fails, or carries something else than a frame.
 pub(super) async fn read<T: Head>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     (max_head, max_body): (u32, u32),
@@ -150,7 +149,7 @@ pub(super) async fn read<T: Head>(
     }
     let mut head = vec![0; length(0) as usize];
     stream.read_exact(&mut head).await?;
-    // What comes is believed as it comes: no memory is taken for a length alone.
+    // Grow the buffer as data arrives; an announced length alone allocates nothing.
     let mut body = Vec::new();
     let wanted = u64::from(length(4));
     let found = stream.take(wanted).read_to_end(&mut body).await?;
@@ -168,7 +167,7 @@ fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std:
     std::io::Error::new(std::io::ErrorKind::InvalidData, problem)
 }
 
-/// What the first frame says, and whether it is `token`'s; what is answered otherwise.
+/// Checks version and token of the first frame. The error is the answer to the peer.
 pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
     let Request::Hello {
         version,
@@ -184,20 +183,20 @@ pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
         .map_err(|_| "it has another token (--rendezvous-token)".to_owned())
 }
 
-/// The other shards' side.
+/// The client side, in all shards but shard 0.
 pub(super) struct Link {
-    /// HOST:PORT.
+    /// The server as HOST:PORT.
     address: String,
     token: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
-    /// Taken while a request is under way, so that one that is given up ends the connection: its
-    /// answer can't be taken for another's.
+    /// The connection, taken out while a request is in flight, so that a cancelled request closes it and its answer
+    /// can't be taken for another's.
     connection: Mutex<Option<Box<dyn Stream>>>,
 }
 
 impl Link {
     /// # Errors
-    /// Where the token is missing, or certificates can't be used.
+    /// When the token is missing, or certificates can't be used.
     pub(super) fn new(address: &Address, access: &Access) -> Result<Link, String> {
         let tls = match &access.certs {
             None => None,
@@ -236,7 +235,7 @@ impl Link {
         }
     }
 
-    /// A connection that was let in, or the answer of one that was not.
+    /// Opens a connection; the inner error is the server's refusal.
     async fn connect(&self) -> std::io::Result<Result<Box<dyn Stream>, Answer>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
@@ -265,7 +264,7 @@ async fn exchange(stream: &mut dyn Stream, request: Request) -> std::io::Result<
     })
 }
 
-/// A certificate that is refused once is refused again; all else may be better later.
+/// Classifies an error: TLS errors are permanent, all others may be retried.
 fn failed(error: &std::io::Error) -> Answer {
     let for_good = error
         .get_ref()
@@ -276,7 +275,7 @@ fn failed(error: &std::io::Error) -> Answer {
     }
 }
 
-/// What `tcp://` names.
+/// Host and port of a `tcp://` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -284,10 +283,10 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// `HOST:PORT`.
+    /// Parses `HOST:PORT`.
     ///
     /// # Errors
-    /// Where it is something else.
+    /// When `text` is something else.
     pub(super) fn parse(text: &str) -> Result<Address, String> {
         let form = "write tcp://HOST:PORT, with a port that shard 0 can listen at";
         let (host, port) = text.rsplit_once(':').ok_or(form)?;
@@ -302,11 +301,11 @@ impl Address {
         }
     }
 
-    /// Where shard 0 listens: at the host's address where that is one of this machine's, and
-    /// otherwise (the name is that of something before it) at all of them.
+    /// Binds shard 0's port: at the host's address if that belongs to this machine, otherwise (the name is that of a
+    /// load balancer or NAT) at all addresses.
     ///
     /// # Errors
-    /// When certificates can't be used, or the port can't be had.
+    /// When certificates can't be used, or the port is taken.
     pub(super) fn listen(&self, access: &Access) -> Result<Bound, ServeError> {
         let tls = access.certs.as_deref().map(CertificateSet::in_dir);
         let tls = tls.map(|set| Tls {
@@ -352,7 +351,7 @@ impl Address {
 
 impl Access {
     /// # Errors
-    /// Where there is none, or one that anybody guesses.
+    /// When there is no token, or one short enough to guess.
     pub(super) fn token(&self) -> Result<String, String> {
         match self.token.as_deref() {
             Some(token) if token.len() >= 16 => Ok(token.to_owned()),
@@ -362,7 +361,7 @@ impl Access {
     }
 }
 
-/// Mutual TLS 1.3 by the certificates of a set.
+/// Returns a client configuration for mutual TLS 1.3 with the certificates of a set.
 fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let anchors = Anchors::read(Named("CA of the rendezvous", &set.ca_cert))?;
@@ -415,7 +414,7 @@ mod tests {
         for end in 1..bytes.len() {
             assert!(read(&bytes[..end], FRAME_LIMITS).is_err(), "cut at {end}");
         }
-        // Whoever has not shown the token sends no body, and a short head.
+        // A peer that has not sent the token may send a short head and no body.
         assert!(read(&bytes, FIRST_FRAME_LIMITS).is_err());
         let long = Request::Hello {
             version: PROTOCOL_VERSION,

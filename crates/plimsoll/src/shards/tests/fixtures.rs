@@ -1,4 +1,4 @@
-//! What tests of shards begin with: an arrival, and what a leader is charged with.
+//! Fixtures for tests of shards: an arrival and a leader's configuration.
 
 use std::time::Duration;
 
