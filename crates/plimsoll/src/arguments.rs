@@ -19,9 +19,10 @@ use crate::origins::{Origins, Strength};
 use crate::variables;
 use crate::words;
 
-/// Parses the command line, with environment variables as defaults of flags.
+/// Flags that have another name than in the version before, whose names are aliases in this one.
 const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
 
+/// Parses the command line, with environment variables as defaults of flags.
 ///
 /// # Errors
 /// Help and version (already printed) as [`Exit::Done`], usage errors (already reported) as [`Exit::Usage`].
@@ -60,7 +61,7 @@ pub(crate) fn parse(
     checked(parsed)
 }
 
-/// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
+/// Prints the present name of each flag that was typed by its former name.
 fn note_renamed_flags(typed: &[OsString]) {
     for (old, new) in RENAMED_FLAGS {
         let is_old = |word: &OsString| {
@@ -75,6 +76,7 @@ fn note_renamed_flags(typed: &[OsString]) {
     }
 }
 
+/// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
 type Parsed = (Cli, Origins, Option<Failure>);
 
 /// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.

@@ -33,6 +33,7 @@ use crate::spread::wire::Message;
 /// build, so it matters mostly when an old run is merged.
 pub(super) const FORMAT_VERSION: u32 = 3;
 
+/// The oldest version whose runs `merge` and `watch` read. Version 2 had another name for the stop request.
 pub(super) const OLDEST_READABLE_VERSION: u32 = 2;
 
 /// Maximum decompressed size of a log part, bytes.
