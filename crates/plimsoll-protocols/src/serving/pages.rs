@@ -1,8 +1,8 @@
-//! Pages for people and scrapers over HTTP/1.1: telemetry, `view`, the sidecar's admin address.
+//! Small pages for people and scrapers over HTTP/1.1: telemetry, `view`, and the sidecar's admin address.
 //!
-//! Invariant: a peer can hold nothing for long. A connection carries one request; its head is bounded in size and
-//! time, its body is not read, the number of connections is bounded, and an end waits for none of them longer
-//! than [`SHUTDOWN_GRACE`].
+//! Invariant: no peer can occupy resources for long. A connection carries one request; the head is limited in size
+//! and time, a body is not read, the number of connections is limited, and shutdown waits no longer than
+//! [`SHUTDOWN_GRACE`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,13 +25,13 @@ use super::{Bound, ConnectionStats, Link, Listen, ServeError};
 
 /// The time limit from accept to the end of the request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// The time limit from accept to the end of the answer.
+/// The time limit from accept to the end of the response.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
 /// The longest head of a request. Bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Connections at once; the oldest gives way to the next one.
+/// The most connections at once; the oldest is closed for the next one.
 const MAX_CONNECTIONS: usize = 128;
-/// How long requests in progress may take once the server was told to stop.
+/// How long requests in flight may take after the server was told to stop.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Opens a port for pages.
@@ -51,7 +51,7 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     })
 }
 
-/// Answers each request with what `answer` returns for it, until `shutdown` completes. `bound` is of [`bind`].
+/// Answers each request with the result of `answer`, until `shutdown` completes. `bound` comes from [`bind`].
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -81,7 +81,7 @@ where
 struct Pages<A> {
     http: Builder,
     answer: A,
-    /// Kept until the connection ends: each of them counts.
+    /// The connection counts as unproven until it ends.
     place: Option<Arc<Unproven>>,
 }
 
