@@ -410,7 +410,8 @@ mod tests {
         zstd::stream::encode_all(text, 3).unwrap()
     }
 
-    /// One uncompressed metablock, and an empty last one (RFC 7932, 9.2): its window of 2^16 and the length in 16 bits.
+    /// One uncompressed metablock, and an empty last one (RFC 7932 §9.2), with a window of 2^16 and a length in 16
+    /// bits.
     fn brotli(text: &[u8]) -> Vec<u8> {
         // WBITS 0 (1 bit), ISLAST 0, MNIBBLES 00 (4 nibbles), MLEN - 1 (16 bits), ISUNCOMPRESSED 1: 21 bits.
         let bits = (text.len() as u32 - 1) << 4 | 1 << 20;

@@ -237,7 +237,7 @@ impl Driver for HoldDriver {
 mod tests {
     use super::*;
 
-    /// A driver that has been greeted, its greeting echoed in pieces of `step`.
+    /// Makes a driver whose greeting was echoed in pieces of `step` bytes.
     fn greeted(step: usize) -> HoldDriver {
         let mut driver = HoldProtocol::new(16, 3).driver();
         let (mut out, mut events) = (Vec::new(), Vec::new());
@@ -281,7 +281,7 @@ mod tests {
         for step in [1, 2, 3, 16] {
             let mut driver = greeted(step);
             let mut events = Vec::new();
-            // The newline comes when the call has ended, and is none of the next one's.
+            // The newline arrives after the call has ended, and does not count for the next one.
             for call in [7, 8] {
                 start(&mut driver, call);
                 assert_eq!(driver.capacity(), 0);
@@ -297,7 +297,7 @@ mod tests {
         }
     }
 
-    /// What a server makes of a line.
+    /// How a server echoes a line.
     type Ended = fn(&str) -> String;
 
     #[test]
@@ -337,7 +337,7 @@ mod tests {
         let mut give = |driver: &mut HoldDriver, bytes: &[u8]| {
             driver.receive(bytes, Time(3), &mut Vec::new(), &mut events)
         };
-        // The greeting's newline is not the message's echo.
+        // The newline of the greeting is not the echo of the message.
         give(&mut driver, b"...............").unwrap();
         driver.start(CallId(1), 0, Time(2), &mut Vec::new());
         give(&mut driver, b"\n").unwrap();

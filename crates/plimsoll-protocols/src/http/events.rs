@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The events of `body`, given in pieces of `step` bytes.
+    /// Returns the events of `body`, fed in pieces of `step` bytes.
     fn read(
         stream: &EventStream,
         body: &[u8],

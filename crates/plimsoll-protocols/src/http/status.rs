@@ -60,7 +60,7 @@ mod tests {
             outcome_of(503, Some(b"1")),
             Outcome::coded("HTTP_503_RETRY_AFTER")
         );
-        // No status of HTTP.
+        // Not a status of HTTP.
         assert_eq!(outcome_of(100, None), Outcome::coded("HTTP_5XX"));
         assert_eq!(outcome_of(999, None), Outcome::coded("HTTP_5XX"));
     }

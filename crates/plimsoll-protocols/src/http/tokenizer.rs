@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// The files that there are.
+    /// An environment that reads files from disk.
     struct Files;
 
     impl Surroundings for Files {
@@ -90,7 +90,7 @@ mod tests {
 
     const TEXT: &str = "Load is what a link carries, and the load line shows how much it carries";
 
-    /// A tokenizer of byte pairs, trained on one sentence, as a file.
+    /// Writes a byte-pair tokenizer, trained on one sentence, to a file.
     fn trained(folder: &Path, vocabulary: usize) -> std::path::PathBuf {
         let mut trainer = BpeTrainerBuilder::new()
             .show_progress(false)
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn trained_tokenizer_counts_merged_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        // Bytes alone; and with merges, a token a word of the sentence that it was trained on.
+        // A vocabulary of bytes only, and one with merges, which has a token for each word of the training sentence.
         let bytes = counter(&trained(folder.path(), 256), &Files).unwrap();
         let words = counter(&trained(folder.path(), 1_000), &Files).unwrap();
         assert_eq!(bytes.count(TEXT), Some(TEXT.len() as u64));

@@ -84,7 +84,7 @@ mod tests {
         let (third, _) = admission.enter();
         assert_eq!(first_evicted.try_recv(), Ok(()));
         assert!(second_evicted.try_recv().is_err());
-        // A proven connection makes room.
+        // A proven connection no longer counts.
         drop(third);
         drop(first);
         let (_fourth, _) = admission.enter();

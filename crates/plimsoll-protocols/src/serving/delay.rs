@@ -193,7 +193,7 @@ async fn watch(shared: Arc<Shared>) {
 mod tests {
     use super::*;
 
-    /// How late delays of ours end, and how late the runtime's own, in turn: the medians.
+    /// Returns the median lateness of our timer and of the runtime's, measured alternately.
     fn lateness(lead: Duration) -> (Duration, Duration) {
         let runtime = crate::serving::runtime(Some(2)).unwrap();
         runtime.block_on(async {
@@ -220,7 +220,7 @@ mod tests {
         for lead in [Duration::ZERO, Duration::from_micros(60)] {
             let (ours, theirs) = lateness(lead);
             println!("lead {lead:?}: late {ours:?}, the runtime's own timer {theirs:?} (p50)");
-            // Its timer counts in milliseconds. On a busy machine both are late.
+            // The runtime's timer has a resolution of 1 ms. On a busy machine both are late.
             assert!(ours < theirs * 2, "{ours:?}, {theirs:?}");
         }
     }
@@ -230,7 +230,7 @@ mod tests {
         let alarms = Arc::new(Alarms::new(Duration::from_micros(50)).unwrap());
         let start = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
-        // Later deadlines are set first, so that each one must move the kernel timer.
+        // Sets later deadlines first, so that each one has to move the kernel timer.
         for i in (0..500u64).rev() {
             let alarms = Arc::clone(&alarms);
             tasks.spawn(async move {
@@ -254,7 +254,7 @@ mod tests {
         );
         assert!(given_up.await.is_err());
         alarms.until(soon).await;
-        // Long before the one that was given up.
+        // Long before the cancelled deadline.
         assert!(soon.elapsed() < Duration::from_secs(30));
     }
 }

@@ -126,7 +126,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(300);
 
-    /// Serves a page until the sender is dropped; the address, and what tells that serving is over.
+    /// Serves a page until the sender is dropped. Returns the address, and a receiver that signals the end.
     fn served() -> (
         SocketAddr,
         tokio::sync::oneshot::Sender<()>,
@@ -180,7 +180,7 @@ mod tests {
         drop(stop);
         let stats = ended.recv_timeout(PATIENCE).expect("an end");
         assert_eq!(stats.accepted, halves.len() as u64 + 1);
-        // Closed early: those for which there was no room.
+        // Connections over the limit were closed early.
         let evicted = (halves.len() + 1 - MAX_CONNECTIONS) as u64;
         assert!(stats.broken >= evicted, "{stats:?}");
     }
@@ -192,7 +192,7 @@ mod tests {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /x HT").unwrap();
         let mut rest = Vec::new();
-        // It is closed without a page; whether it is reset depends on what was read.
+        // It is closed without a page; whether by RST depends on what was read.
         let _ = stream.read_to_end(&mut rest);
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }

@@ -176,7 +176,7 @@ mod tests {
         (client, server)
     }
 
-    /// Reads until the header is whole.
+    /// Reads until the header is complete.
     fn read(opening: &mut Opening, server: &TcpStream) -> Result<Peer, OpeningError> {
         loop {
             match opening.read(server) {

@@ -128,7 +128,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let at = UnixSocket::Path(path.clone());
-        // Its file outlives it.
+        // The socket's file stays after it is closed.
         drop(UnixListener::bind(&path).unwrap());
         let (listener, file) = listen(&at, 8).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();

@@ -120,7 +120,7 @@ mod tests {
         let log = dir.path().join("log");
         let mut process = Process::start("sleep", address, &log, command.arg("60")).unwrap();
         assert!(process.is_alive());
-        // Another process that has the same id by now is not ours.
+        // Another process with the same id is not ours.
         let text = serde_json::to_string(&process).unwrap();
         let mut other: Process = serde_json::from_str(&text).unwrap();
         other.began_ticks += 1;

@@ -365,8 +365,8 @@ mod tests {
         }
     }
 
-    /// What a server that has stopped answers a connection that was made before, whose first request is `request`.
-    /// It is read until `is_all` of it is there, or its end.
+    /// Sends the first request on a connection that was made before the server was told to stop. Returns the
+    /// response, read until `is_all` returns true, or until the connection ends.
     async fn answer(request: &[u8], is_all: fn(&[u8]) -> bool) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -383,7 +383,7 @@ mod tests {
         tokio::join!(server().serve(stream, stopped), asking).1
     }
 
-    /// The kinds of the frames that are whole.
+    /// Returns the types of the complete frames.
     fn kinds(mut frames: &[u8]) -> Vec<u8> {
         let mut kinds = Vec::new();
         while let Some((&[a, b, c, kind, ..], rest)) = frames.split_first_chunk::<9>() {
@@ -406,7 +406,8 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");
             assert!(text.contains("\r\nconnection: close\r\n"), "{text:?}");
-            // An empty SETTINGS, and :method, :path and :scheme of the static table with :authority.
+            // An empty SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
+            // :authority.
             let request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
                 \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";
             let is_all =
