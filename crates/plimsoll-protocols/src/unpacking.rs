@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_known_by_name() {
+    fn content_codings_parse_from_names() {
         for (name, coding) in [
             ("", Coding::Identity),
             ("identity", Coding::Identity),

@@ -215,7 +215,7 @@ fn existing_files_kept_unless_forced() {
 }
 
 #[test]
-fn a_failure_leaves_nothing_behind() {
+fn failed_generation_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("client.key")).unwrap();
     let forced = Options {

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_small() {
+    fn driver_takes_at_most_forty_bytes() {
         assert!(size_of::<HoldDriver>() <= 40, "{}", size_of::<HoldDriver>());
     }
 }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_given_unless_empty() {
+    fn empty_values_count_as_unset() {
         for json in ["1", "-1", "0.5", "\"x\"", "true", "[0]", "{\"a\":null}"] {
             assert!(read::<Given>(json).0, "{json}");
         }

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_say_how_calls_ended() {
+    fn outcome_is_read_from_last_envelope() {
         use EventFormat::{Connect, Web};
         for (format, last, outcome) in [
             (Web, "grpc-status: 0\r\n", Some(Outcome::Ok)),

@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_without_end() {
+    fn oversized_partial_event_is_rejected() {
         let sse = stream(EventFormat::Sse, None);
         let long = vec![b'x'; MAX_EVENT + 1];
         let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_unproven_connection_gives_way() {
+    fn oldest_unproven_connection_is_evicted() {
         let admission = Admission::new(2);
         let (first, mut first_evicted) = admission.enter();
         let (_second, mut second_evicted) = admission.enter();

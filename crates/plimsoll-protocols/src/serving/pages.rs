@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn half_head_is_given_up() {
+    fn incomplete_request_head_times_out() {
         let (address, _stop, _ended) = served();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_is_not_shown() {
+    fn debug_output_hides_ticket_seed() {
         let seed = TicketSeed::random().unwrap();
         assert_eq!(format!("{seed:?}"), "TicketSeed(…)");
     }

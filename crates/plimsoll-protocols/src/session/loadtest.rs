@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_alone_has_counts() {
+    fn summary_without_rows_has_counts() {
         let summary = r#"{"total_queries": 30, "successful_queries": 29, "total_tokens": 520,
             "successful_sessions": 9, "failed_sessions": 1, "test_duration": 2}"#;
         let run = imported(&[("loadtest_x_summary.json", summary)]).unwrap();

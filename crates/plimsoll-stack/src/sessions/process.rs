@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_kills_only_started_process() {
+    fn ending_kills_only_started_process() {
         let dir = tempfile::tempdir().unwrap();
         let address = ([127, 0, 0, 1], 1).into();
         let mut command = Command::new("sleep");

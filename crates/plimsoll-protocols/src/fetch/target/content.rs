@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn made_bodies_have_their_exact_size() {
+    fn generated_bodies_have_exact_size() {
         let content = Content::new(None).unwrap();
         for (path, size) in [
             ("/bytes/0", 0),

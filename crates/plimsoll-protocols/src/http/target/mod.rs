@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_request_is_answered_although_the_server_stops() {
+    fn first_request_is_answered_during_shutdown() {
         const HEADERS: u8 = 1;
         const GOAWAY: u8 = 7;
         runtime(Some(1)).unwrap().block_on(async {
