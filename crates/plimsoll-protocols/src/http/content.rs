@@ -123,7 +123,7 @@ impl Content {
             Err(UnpackError::Corrupt(_)) => Outcome::BadAnswer,
         };
         let text = result.err().map(|e| e.to_string());
-        // An outcome that was settled before the body turned out broken stands.
+        // An outcome that was settled before the error stands.
         self.settled.get_or_insert((outcome, text));
     }
 

@@ -15,7 +15,7 @@ pub const MAX_EVENT: usize = 1 << 20;
 /// The data of the event that ends a stream of tokens, if the plan names no other.
 const LAST_OF_TOKENS: &[u8] = b"[DONE]";
 
-/// What an event means for its stream.
+/// The role of an event in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The stream goes on.
@@ -29,7 +29,7 @@ pub enum Kind {
 /// An event of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEvent<'a> {
-    /// What it means for its stream.
+    /// The role of the event.
     pub kind: Kind,
     /// The event's name; empty if it has none.
     pub name: &'a [u8],

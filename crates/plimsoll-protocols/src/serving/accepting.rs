@@ -137,10 +137,10 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
 #[derive(Clone)]
 struct Connecting<S> {
     proxies: Proxies,
-    /// `None`: plaintext.
+    /// `None` means plaintext.
     acceptor: Option<TlsAcceptor>,
     handshakes: SharedTally,
-    /// `None`: unproven connections are not bounded.
+    /// `None` means that unproven connections are not limited.
     admission: Option<Arc<Admission>>,
     server: S,
     stopped: watch::Receiver<()>,

@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, Command};
 
 use super::{Bound, ConnectionStats, ServeError};
 
-/// A server to try a protocol on. The type is its flags, besides those that say where it listens.
+/// A server to try a protocol on. The type holds its flags, besides those of the address.
 pub trait Reference: Args {
     /// The name of its command, which its first line of output has, too.
     const COMMAND_NAME: &str;
@@ -24,7 +24,7 @@ pub trait Reference: Args {
 /// A server that runs to its end, and returns its counts.
 pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
 
-/// What a [`Reference`] server gets from its caller.
+/// Everything that a [`Reference`] server gets from its caller.
 pub struct Place {
     /// The open port.
     pub bound: Bound,
@@ -34,7 +34,7 @@ pub struct Place {
     pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// What a server counted; `counts` are in the order in which they are printed.
+/// The counts of a server; `counts` are in the order in which they are printed.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// Counts of connections, which every server has.

@@ -33,7 +33,7 @@ pub(super) struct Frame<'a> {
 /// instead of out of order; its query fails either way.
 const MAX_GAPS: usize = 1_024;
 
-/// What a session has received.
+/// Tokens that a session has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
     /// The highest number received in the session.
@@ -44,7 +44,7 @@ pub(super) struct Account {
     pub(super) query: QueryAccount,
 }
 
-/// What one query has received.
+/// Tokens that one query has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryAccount {
     pub(super) received: u64,
@@ -54,7 +54,7 @@ pub(super) struct QueryAccount {
     pub(super) stray: u64,
 }
 
-/// What the number of a frame shows.
+/// How a frame's number relates to those received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     New,
