@@ -290,8 +290,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// Makes a decoder of a body of at most `limit` decoded bytes; `None` if the body is not encoded, or the coding
-    /// is unknown.
+    /// Makes a decoder of at most `limit` decoded bytes; `None` if the body is not encoded, or a coding is unknown.
     pub(crate) fn new(codings: impl Into<Codings>, limit: u64) -> Option<Box<Unpacker>> {
         let Codings(codings) = codings.into();
         let applied = codings.into_iter().rev();
@@ -410,8 +409,7 @@ mod tests {
         zstd::stream::encode_all(text, 3).unwrap()
     }
 
-    /// One uncompressed metablock, and an empty last one (RFC 7932 §9.2), with a window of 2^16 and a length in 16
-    /// bits.
+    /// One uncompressed metablock, and an empty last one (RFC 7932 §9.2), with a window of 2^16.
     fn brotli(text: &[u8]) -> Vec<u8> {
         // WBITS 0 (1 bit), ISLAST 0, MNIBBLES 00 (4 nibbles), MLEN - 1 (16 bits), ISUNCOMPRESSED 1: 21 bits.
         let bits = (text.len() as u32 - 1) << 4 | 1 << 20;

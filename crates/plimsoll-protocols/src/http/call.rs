@@ -320,10 +320,10 @@ pub enum EventFormat {
 /// How an event is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventMatch {
-    /// By its data, apart from white space at both ends.
+    /// The event's data equal this text, apart from white space at both ends.
     Data(String),
-    /// By text that its data contain.
+    /// The event's data contain this text.
     Contains(String),
-    /// By its name.
+    /// The event has this name.
     Named(String),
 }

@@ -50,7 +50,8 @@ struct Shared {
     opened: AtomicU64,
     /// A call has been started on some socket.
     calls_began: AtomicBool,
-    /// A server sent a message on a socket before the first call.
+    /// A server sent a message on a socket before the first call. Sockets that open later then await a welcome
+    /// message for some time.
     server_speaks_first: AtomicBool,
     unix_zero: UnixZero,
 }

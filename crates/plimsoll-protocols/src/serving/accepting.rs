@@ -98,7 +98,7 @@ pub async fn accept(
             }
         }
     }
-    // From here on new connections are refused.
+    // New connections are refused from here on.
     let take = |stream, peer| {
         stats.accepted += 1;
         connections.spawn(connecting.clone().open(stream, peer));
