@@ -14,7 +14,7 @@ pub struct Alias {
     pub commands: &'static [&'static str],
 }
 
-/// How the value of an [`Alias`] is converted.
+/// The conversion of the value of an alias.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// The value is used as it is.

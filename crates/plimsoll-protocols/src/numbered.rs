@@ -68,8 +68,8 @@ pub trait Format: Debug {
         bytes: &'a [u8],
     ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
 
-    /// Returns the length up to which the frame that begins with `partial` has to be read before [`Format::read`] can
-    /// get further, more than `partial` has; `None` if it is not known.
+    /// Returns the length up to which the frame that begins with `partial` has to be read before
+    /// [`Format::read`] can get further, more than `partial` has; `None` if it is not known.
     fn needed(&self, partial: &[u8]) -> Option<usize>;
 
     /// Returns the purpose of a frame.

@@ -1,8 +1,8 @@
 //! Decodes compressed bodies (content codings, RFC 9110 §8.4) as they arrive, without ever buffering a whole body.
 //! Supports the codings that curl supports.
 //!
-//! Invariant: at most [`MAX_PIECE`] bytes of decoded data are in memory, and one body decodes to no more than a
-//! limit: a decompression bomb ends its call, not the client.
+//! Invariant: at most [`MAX_PIECE`] bytes of decoded data are in memory, and one body decodes to no more
+//! than a limit: a decompression bomb ends its call, not the client.
 //!
 //! Long because each of the four libraries takes bytes, and reports its end, in another way.
 

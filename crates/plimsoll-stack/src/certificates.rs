@@ -311,8 +311,8 @@ fn names(files: &[PathBuf]) -> String {
 /// which is created if it is missing, and `ca.crl` if requested.
 ///
 /// # Errors
-/// When files exist already and [`Options::force`] is not set, when an option is not valid, or when the directory
-/// can't be written.
+/// When files exist already and [`Options::force`] is not set, when an option is not valid, or when the
+/// directory can't be written.
 pub fn make_certificates(
     dir: &Path,
     options: &Options,

@@ -50,8 +50,8 @@ pub trait Serve: Clone + Send + 'static {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Passes the guard that marks the connection as unproven, where [`super::Listen::max_unproven`] limits those.
-    /// Drop it once the peer has proven itself, and no earlier.
+    /// Passes the guard that marks the connection as unproven, where [`super::Listen::max_unproven`] limits
+    /// those. Drop it once the peer has proven itself, and no earlier.
     #[must_use]
     fn holding(self, _mark: Unproven) -> Self {
         self

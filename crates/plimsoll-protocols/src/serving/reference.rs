@@ -24,7 +24,7 @@ pub trait Reference: Args {
 /// A server that runs to its end, and returns its counts.
 pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
 
-/// Everything that a [`Reference`] server gets from its caller.
+/// Everything that a [`Reference`] gets from its caller.
 pub struct Place {
     /// The open port.
     pub bound: Bound,
@@ -76,7 +76,7 @@ pub fn untyped<F: Args>() -> F {
     F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())
 }
 
-/// A [`Reference`] server with its type erased.
+/// A [`Reference`] with its type erased.
 #[derive(Debug)]
 pub struct Server {
     /// The command's name.
