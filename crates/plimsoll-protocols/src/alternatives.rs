@@ -1,8 +1,8 @@
-//! Keys of which a plan gives one at most.
+//! Keys of a plan that exclude each other.
 
 use plimsoll_model::spec::Problems;
 
-/// Reports the second of these keys of `table` that is given; `false`: there is none.
+/// If two of these keys of `table` are given, reports the second one and returns true.
 pub(crate) fn collide(problems: &mut Problems, table: &str, keys: &[(&str, bool)]) -> bool {
     let mut given = keys.iter().filter(|(_, is_given)| *is_given);
     let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) else {

@@ -1,22 +1,22 @@
-//! Which failures a connection still reports in words: of each outcome the first few.
+//! Limits how many failure texts a connection reports: the first few of each outcome.
 
 use plimsoll_model::Outcome;
 
-/// Texts of one outcome.
+/// The most texts of one outcome.
 const MAX_TEXTS_PER_OUTCOME: u64 = 3;
 
-/// How many were reported on a connection: two bits an outcome.
+/// The number of texts that a connection has reported, in two bits for each outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Details([u64; Outcome::COUNT.div_ceil(32)]);
 
 impl Details {
-    /// A text of this outcome would be reported.
+    /// Returns whether a text of this outcome would be reported.
     pub(crate) fn wants(&self, outcome: Outcome) -> bool {
         let (word, shift) = place_of(outcome);
         self.0[word] >> shift & 3 < MAX_TEXTS_PER_OUTCOME
     }
 
-    /// Counts a text; false: it is not to be reported.
+    /// Counts a text; returns false if it must not be reported.
     #[cold]
     pub(crate) fn count(&mut self, outcome: Outcome) -> bool {
         let wanted = self.wants(outcome);
@@ -26,7 +26,7 @@ impl Details {
     }
 }
 
-/// Which two bits are an outcome's.
+/// Returns the word and the shift of an outcome's two bits.
 fn place_of(outcome: Outcome) -> (usize, usize) {
     (outcome.index() / 32, outcome.index() % 32 * 2)
 }

@@ -1,4 +1,4 @@
-//! Flags that commands of several protocols have.
+//! Flags that the commands of several protocols share.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ pub struct CredentialFlags {
 
 impl CredentialFlags {
     /// # Errors
-    /// Where what was typed has no colon.
+    /// When a value has no colon.
     pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), Usage> {
         for typed in &self.header_from_command {
             let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
@@ -86,10 +86,10 @@ pub struct TlsFlags {
     server_name: Option<String>,
 }
 
-/// What `flag`, `--metadata` or `--header`, was given: all values of a name, in order.
+/// Parses the values of `flag` (`--metadata` or `--header`): all values of a name, in order.
 ///
 /// # Errors
-/// As [`named`].
+/// The same as those of [`named`].
 pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
     let mut fields = BTreeMap::new();
     for typed in typed {
@@ -99,10 +99,10 @@ pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataS
     Ok(fields)
 }
 
-/// What `flag` was given for a map, which has one value a name, and names whose case matters.
+/// Parses the values of `flag` as a map with one value for each name; names are case-sensitive.
 ///
 /// # Errors
-/// As [`named`], and where a name is given twice.
+/// The same as those of [`named`], and when a name is given twice.
 pub fn map_entries(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
     let mut entries = BTreeMap::new();
     for typed in typed {
@@ -126,7 +126,7 @@ fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), Usag
     Ok((name, value))
 }
 
-/// Adds a field behind those of its name, whose case does not matter (RFC 9110, 5.1).
+/// Adds a field behind those of the same name, whose case does not matter (RFC 9110 §5.1).
 fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: MetadataSpec) {
     let mut known = fields.iter_mut();
     match known.find(|(known, _)| known.eq_ignore_ascii_case(name)) {
@@ -137,10 +137,10 @@ fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: Me
     }
 }
 
-/// The name and the value of `NAME: VALUE`.
+/// Splits `NAME: VALUE`.
 ///
 /// # Errors
-/// Where there is no colon. What was typed may be a secret: it is not repeated.
+/// When there is no colon. The message does not repeat the value, which may be secret.
 pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, &'a str), Usage> {
     let (name, value) = typed.split_once(':').ok_or_else(|| {
         Usage::new(
@@ -151,11 +151,11 @@ pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, 
     Ok((name.trim(), value.trim()))
 }
 
-/// One bound, as typed: `KEY=TIME`.
+/// One bound of goodput as typed: `KEY=TIME`.
 #[derive(Clone, Copy, Debug)]
 pub struct Bound(Place, Period);
 
-/// A function that finds a bound's place in a plan.
+/// Returns the field of a plan that a bound is written to.
 type Place = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
 impl FromStr for Bound {
@@ -180,7 +180,7 @@ impl FromStr for Bound {
     }
 }
 
-/// All of them; `None` where there is none.
+/// Combines all bounds; `None` if there are none.
 pub fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
     if bounds.is_empty() {
         return None;

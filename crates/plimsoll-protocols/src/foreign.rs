@@ -1,32 +1,32 @@
-//! What people bring along from other tools: the variables of older load scripts, and the words of other tools'
-//! command lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary understands them.
+//! Support for users of other tools: the variables of older load scripts, and the flags of other tools' command
+//! lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary translates them.
 
-/// A variable that older scripts use, and the flag's variable that it stands for.
+/// A variable of older scripts, and the variable of our flag that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Alias {
-    /// What the other tool calls it.
+    /// The name in the other tool.
     pub name: &'static str,
-    /// Ours of the same meaning.
+    /// Our variable of the same meaning.
     pub variable: &'static str,
-    /// How its value becomes ours.
+    /// How its value is converted.
     pub form: Form,
     /// The commands that understand it; empty: all of them.
     pub commands: &'static [&'static str],
 }
 
-/// What the value of an [`Alias`] is.
+/// The conversion of the value of an alias.
 #[derive(Clone, Copy, Debug)]
 pub enum Form {
-    /// A value as ours.
+    /// The value is used as it is.
     Plain {
-        /// The unit of a bare number.
+        /// The unit of a number without one.
         unit: &'static str,
     },
-    /// A URL, whose scheme and port may be left out.
+    /// A URL, whose scheme and port may be missing.
     Url([Web; 2]),
 }
 
-/// A scheme of the web, ours in its place, and the port that it implies.
+/// A scheme of the web, our scheme in its place, and its default port.
 pub type Web = (&'static str, &'static str, u16);
 
 impl Alias {
@@ -35,7 +35,7 @@ impl Alias {
         Alias::of(&[], name, variable, Form::Plain { unit })
     }
 
-    /// Makes an alias for these commands alone.
+    /// Makes an alias for these commands only.
     pub const fn of(
         commands: &'static [&'static str],
         name: &'static str,
@@ -51,15 +51,15 @@ impl Alias {
     }
 }
 
-/// Another load tool, of whose command lines a command understands the flags.
+/// Another load tool whose flags a command understands.
 #[derive(Debug)]
 pub struct Tool {
-    /// What the other tool calls it.
+    /// The tool's name.
     pub name: &'static str,
-    /// The protocol as the tool has it, in `-p PROTOCOL` and `PROTOCOL://HOST`.
+    /// The tool's name of the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,
-    /// Flags, ours in their place, and the unit of their bare numbers.
+    /// Its flags with numbers: the flag, ours in its place, and the unit of a number without one.
     pub numbered: &'static [(&'static str, &'static str, &'static str)],
-    /// Its flag for the number of threads, none of which carries more than its share of the connections.
+    /// Its flag for the number of threads; no thread carries more than its share of the connections.
     pub threads: &'static str,
 }

@@ -1,38 +1,38 @@
-//! When a connection that is silent is tried with a heartbeat, and when it is given up:
-//! after three in a row without an answer within a second each, as SOFABolt has it.
+//! Decides when a silent connection is sent a heartbeat, and when it is given up: after three heartbeats in a row
+//! that were not answered within a second each, as in SOFABolt.
 
 use plimsoll_model::Time;
 
-/// How long an answer may take. Nanoseconds.
+/// How long the response to a heartbeat may take. Nanoseconds.
 const ANSWER_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// Unanswered heartbeats after which the connection is given up.
+/// Unanswered heartbeats in a row after which the connection is given up.
 pub(crate) const MAX_MISSED: u8 = 3;
 
-/// One connection's heartbeats.
+/// The heartbeats of one connection.
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
-    /// Silence after which one is due, in nanoseconds; 0: never.
+    /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
     every: u64,
-    /// When bytes last went either way.
+    /// When bytes were last sent or received.
     last_active: Time,
-    /// The one on its way: its id, and when its answer is missed.
+    /// The heartbeat in flight: its id, and the deadline of its response.
     beat: Option<(u32, Time)>,
     missed: u8,
 }
 
-/// What is to be done now.
+/// What the connection has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
     Nothing,
-    /// Send one.
+    /// Send a heartbeat.
     Beat,
-    /// [`MAX_MISSED`] were not answered.
+    /// Give up: [`MAX_MISSED`] heartbeats were not answered.
     GiveUp,
 }
 
 impl Heartbeats {
-    /// `every`: nanoseconds of silence; 0: never.
+    /// Makes the heartbeats of a connection; `every` is the silence in nanoseconds, and 0 means never.
     pub(crate) fn new(every: u64) -> Heartbeats {
         Heartbeats {
             every,
@@ -42,7 +42,7 @@ impl Heartbeats {
         }
     }
 
-    /// Bytes went either way.
+    /// Notes that bytes were sent or received.
     #[inline]
     pub(crate) fn active(&mut self, now: Time) {
         self.last_active = now;
@@ -53,13 +53,13 @@ impl Heartbeats {
         self.last_active
     }
 
-    /// One with this id was sent.
+    /// Notes that the heartbeat with this id was sent.
     pub(crate) fn sent(&mut self, id: u32, now: Time) {
         self.last_active = now;
         self.beat = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
     }
 
-    /// The answer to the one with this id has come.
+    /// Notes the response to the heartbeat with this id.
     pub(crate) fn answered(&mut self, id: u32) {
         if self.beat.is_some_and(|(sent, _)| sent == id) {
             self.beat = None;
@@ -67,7 +67,7 @@ impl Heartbeats {
         }
     }
 
-    /// When [`Heartbeats::expire`] has something to do; `is_open`: new ones may be sent.
+    /// Returns when [`Heartbeats::expire`] has to be called; `is_open` says whether new heartbeats may be sent.
     #[inline]
     pub(crate) fn deadline(&self, is_open: bool) -> Option<Time> {
         match self.beat {

@@ -1,12 +1,12 @@
-//! Bytes as text, two digits a byte.
+//! Bytes as hexadecimal text.
 
-/// Writes bytes as digits.
+/// Encodes bytes as lower-case digits.
 #[cfg(feature = "targets")]
 pub(crate) fn encode(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// `None`: there is something else than pairs of digits.
+/// Decodes pairs of digits; `None` if there is anything else.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let is_digits = text.bytes().all(|b| b.is_ascii_hexdigit());
     if !text.len().is_multiple_of(2) || !is_digits {
@@ -18,7 +18,7 @@ pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// `%20` and the like (RFC 3986 §2.1); what is no valid escape is kept as it is.
+/// Decodes percent-encoding such as `%20` (RFC 3986 §2.1); invalid escapes are kept as they are.
 pub(crate) fn unescaped(value: &[u8]) -> Vec<u8> {
     let digit = |b: u8| (b as char).to_digit(16).map(|digit| digit as u8);
     let mut decoded = Vec::with_capacity(value.len());

@@ -1,9 +1,9 @@
-//! The client side of a connection whose frames carry ids: its calls by id, heartbeats, how far
-//! it is, and the failures reported on it. In what such protocols differ is a [`Format`].
+//! The client side of a connection whose frames carry request ids: matches responses to calls, sends heartbeats, and
+//! reports failures. A [`Format`] implements what differs between such protocols.
 //!
-//! Invariants: every call started and not cancelled is in `calls` or in `over`, and leaves it with
-//! exactly one [`Event::Done`]; an id is not used twice while its call is in flight; a connection
-//! keeps no bytes but a partial frame. Called by the engine's worker loop.
+//! Invariants: every call that was started and not cancelled is in `calls` or in `over`, and leaves it with exactly
+//! one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a partial
+//! frame. Called by the engine's worker loop.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -18,90 +18,90 @@ mod settings;
 
 pub(crate) use settings::{Settings, check};
 
-/// Texts of failures reported on one connection.
+/// The most failure texts that one connection reports.
 const MAX_DETAILS: u8 = 5;
-/// Characters of a failure's text.
+/// The longest failure text. Characters.
 const DETAIL_LENGTH: usize = 300;
 
-/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
+/// An empty buffer for partial frames is freed if its capacity exceeds this. Bytes.
 const KEPT_PARTIAL: usize = 64;
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
     Closed,
     Ready,
-    /// No more calls: the server goes away, or answers no heartbeat.
+    /// Takes no more calls: the server goes away, or does not answer heartbeats.
     Draining,
     Failed,
 }
 
-/// What protocols differ in whose frames carry ids. A connection has one of its own.
+/// A protocol whose frames carry request ids. Each connection has its own instance.
 pub trait Format: Debug {
-    /// A whole frame of the server.
+    /// A complete frame from the server.
     type Frame<'a>;
 
-    /// What messages call it.
+    /// The protocol's name in messages.
     fn name(&self) -> &str;
 
-    /// Calls end when they are sent: no answer comes.
+    /// Returns whether calls end when they are sent, without a response.
     fn is_oneway(&self) -> bool;
 
-    /// Takes over a request that has changed; its length in bytes. `None`: it is as it was.
+    /// Switches to a request that has changed, and returns its length in bytes; `None` if it has not.
     #[inline]
     fn renew(&mut self) -> Option<u32> {
         None
     }
 
-    /// Appends the request of a call that has waited so long since it was due, where it matters.
+    /// Appends the request of a call. `waited` is the time since it was due, where that matters.
     ///
     /// # Errors
-    /// What the call ends with, where it can't be written; then nothing is appended.
+    /// The outcome of a call whose request can't be written; then nothing is appended.
     fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome>;
 
-    /// The frame that `bytes` begin with, and its length; `None`: not all of it is there.
+    /// Parses the frame at the beginning of `bytes`, and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// The bytes can't become a frame.
+    /// When no frame can begin with these bytes.
     fn read<'a>(
         &mut self,
         bytes: &'a [u8],
     ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
 
-    /// How many bytes the frame needs of which [`Format::read`] has seen only `partial`; more than that. `None`: it
-    /// is not known.
+    /// Returns the length up to which the frame that begins with `partial` has to be read before
+    /// [`Format::read`] can get further, more than `partial` has; `None` if it is not known.
     fn needed(&self, partial: &[u8]) -> Option<usize>;
 
-    /// What a frame is for.
+    /// Returns the purpose of a frame.
     fn purpose(frame: &Self::Frame<'_>) -> Purpose;
 
-    /// How the call of an answer has ended.
+    /// Returns the outcome of the call that a response answers.
     fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
 
-    /// Bytes of contents, which reports tell from headers where a protocol has both: of a call's request, and of its
-    /// answer if one has come.
+    /// Returns the bytes of contents of a call's request, and of its response if there is one, in protocols that tell
+    /// contents from headers.
     #[inline]
     fn content_bytes(&self, _answer: Option<&Self::Frame<'_>>) -> u64 {
         0
     }
 
-    /// Why a call has failed, in words.
+    /// Returns the text of a call's failure.
     fn why(&self, answer: &Self::Frame<'_>) -> Option<String>;
 
-    /// Appends what the server is owed for a frame that asks for something.
+    /// Appends the response to a frame that requires one.
     ///
     /// # Errors
-    /// It can't be written.
+    /// When it can't be written.
     fn respond(&self, asking: &Self::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
 
     /// Appends a heartbeat.
     ///
     /// # Errors
-    /// It can't be written.
+    /// When it can't be written.
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError>;
 }
 
-/// What a server's frame is for.
+/// The purpose of a frame from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The frame answers the request of this id.
@@ -110,30 +110,30 @@ pub enum Purpose {
     HeartbeatAck(u32),
     /// The server takes no more requests.
     GoAway,
-    /// The frame wants an answer.
+    /// The frame requires a response.
     Ask,
-    /// The frame means nothing to a client.
+    /// The frame has no meaning for a client.
     Other,
 }
 
-/// One connection's client side.
+/// The client side of one connection.
 #[derive(Debug)]
 pub struct Numbered<F> {
     format: F,
     calls: Calls,
-    /// Calls that are over and not yet reported: oneway ones that were sent, and those
-    /// that could not be written.
+    /// Calls that have ended and are not yet reported: one-way calls that were sent, and calls that could not be
+    /// written.
     over: Vec<(CallId, Outcome)>,
     heartbeats: Heartbeats,
     request_bytes: u32,
-    /// [`Format::content_bytes`] of calls that have ended since they were reported.
+    /// The [`Format::content_bytes`] of ended calls that are not yet reported.
     content_bytes: u64,
     in_flight: u32,
     details_given: u8,
     stage: Stage,
-    /// The beginning of a frame, between two calls of `receive`.
+    /// The beginning of an incomplete frame, between two calls of `receive`.
     partial: Vec<u8>,
-    /// When it began to arrive.
+    /// When the incomplete frame began to arrive.
     partial_began: Time,
 }
 
@@ -154,7 +154,7 @@ impl<F: Format> Numbered<F> {
         }
     }
 
-    /// No more calls from now on.
+    /// Stops taking calls.
     fn drain(&mut self) {
         self.stage = self.stage.max(Stage::Draining);
     }
@@ -174,7 +174,7 @@ impl<F: Format> Numbered<F> {
         match self.format.request(id, waited, out) {
             Ok(()) if oneway => self.over.push((call, Outcome::Ok)),
             Ok(()) => {}
-            // Such a request was written before the run, and now it can't be.
+            // Such a request could be written before the run, and now can't: the connection takes no more calls.
             Err(outcome) => {
                 self.calls.take(id);
                 self.over.push((call, outcome));
@@ -192,7 +192,7 @@ impl<F: Format> Numbered<F> {
     ) -> Result<(), ProtocolError> {
         if !self.partial.is_empty() {
             let mut partial = std::mem::take(&mut self.partial);
-            // Only what the frame lacks is copied, where that is known.
+            // Copies only the bytes that the frame lacks, where their number is known.
             loop {
                 let had = partial.len();
                 let needed = self.format.needed(&partial);
@@ -213,7 +213,7 @@ impl<F: Format> Numbered<F> {
                     break;
                 }
                 if taken > 0 {
-                    // It took less than was asked for, and what follows it was kept, too.
+                    // The frame was shorter than expected: drops it, and keeps the bytes behind it.
                     partial.drain(..taken);
                     self.partial_began = now;
                 } else if rest.is_empty() {
@@ -238,7 +238,7 @@ impl<F: Format> Numbered<F> {
         Ok(())
     }
 
-    /// A frame that began to arrive at `began`.
+    /// Handles a frame that began to arrive at `began`.
     #[inline]
     fn frame(
         &mut self,
@@ -257,7 +257,7 @@ impl<F: Format> Numbered<F> {
                 events.push(Event::Late);
                 return Ok(());
             }
-            // An answer to nothing, or the second one to the same call.
+            // A response to no call, or a second one to the same call.
             Found::Unknown => return Ok(()),
         };
         self.content_bytes += self.format.content_bytes(Some(frame));
@@ -276,7 +276,7 @@ impl<F: Format> Numbered<F> {
         Ok(())
     }
 
-    /// Heartbeats, and what a server asks of its clients.
+    /// Handles heartbeats and other frames that answer no call.
     #[cold]
     fn rare(&mut self, frame: &F::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         match F::purpose(frame) {
@@ -295,15 +295,15 @@ impl<F: Format> Numbered<F> {
         self.count_unanswered(first, events);
     }
 
-    /// Counts the contents of the calls that `events` say have ended without an answer, from `first` on.
+    /// Counts the contents of calls that ended without a response; these are in `events` from index `first` on.
     fn count_unanswered(&mut self, first: usize, events: &mut Vec<Event>) {
         let each = self.format.content_bytes(None);
         self.content_bytes += each * (events.len() - first) as u64;
         self.report_contents(first, events);
     }
 
-    /// Reports contents once for all calls that have ended since `first`: an event a call would cost more than the
-    /// rest of its end.
+    /// Reports contents once for all calls that ended since `first`: one event a call would cost more than everything
+    /// else about the call's end.
     #[inline]
     fn report_contents(&mut self, first: usize, events: &mut Vec<Event>) {
         if self.content_bytes == 0 {
@@ -360,7 +360,7 @@ impl<F: Format> Driver for Numbered<F> {
         self.begin(call, Some(waited), now, out);
     }
 
-    /// No such protocol has a word for it: the server works on.
+    /// No such protocol can cancel a request: the server goes on with it.
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
         self.over.retain(|(over, _)| *over != call);
         self.calls.cancel(call);
@@ -449,12 +449,11 @@ impl<F: Format> Driver for Numbered<F> {
         self.partial = Vec::new();
     }
 
-    /// No such protocol has a farewell: closing the transport is all.
+    /// No such protocol has a closing message: the transport is just closed.
     fn finish(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Reports what went wrong, unless this connection has `given` enough reports; `text` is asked
-/// for only then.
+/// Reports a failure text, unless this connection has reported enough; `text` is called only in that case.
 fn detail(
     given: &mut u8,
     outcome: Outcome,

@@ -1,22 +1,23 @@
-//! One direction of a connection that is traced: bytes to frames, and a line for each.
+//! Splits one direction of a traced connection into frames, and writes a line for each.
 
 use std::fmt::Display;
 
-/// What was read of either direction, by [`Direction`](plimsoll_engine::driver::Direction).
+/// The state of both directions, indexed by [`Direction`](plimsoll_engine::driver::Direction).
 pub(crate) type Halves = [Half; 2];
 
-/// What was read of one direction.
+/// The state of one direction.
 #[derive(Debug, Default)]
 pub(crate) struct Half {
-    /// The beginning of a frame.
+    /// The beginning of a frame that has not arrived completely.
     pending: Vec<u8>,
-    /// Bytes of another protocol have come.
+    /// Bytes of another protocol have arrived: no more is read.
     lost: bool,
 }
 
 impl Half {
-    /// Adds the lines of the frames that end in `bytes`. `next` returns the length of the frame that its bytes begin
-    /// with, and its line; `None`: it is not whole. Its error is reported once, as `unreadable` says.
+    /// Appends the lines of the frames that end in `bytes`. `next` returns the length of the frame at the beginning
+    /// of its argument and its line, or `None` if the frame is incomplete. `unreadable` turns its error into a line,
+    /// once.
     pub(crate) fn read<E>(
         &mut self,
         bytes: &[u8],
@@ -47,7 +48,7 @@ impl Half {
     }
 }
 
-/// The line about bytes of another protocol.
+/// Returns a function that makes the line for bytes of another protocol.
 pub(crate) fn not<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
     move |error| format!("not {protocol} ({error}); no more is read")
 }

@@ -1,10 +1,11 @@
-//! When a run's clock began: templates need the time of day, and drivers know the run's own.
+//! The time of day at which a run's clock began: templates need the time of day, and drivers only know the run's
+//! clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plimsoll_model::Time;
 
-/// Nanoseconds since 1970 at [`Time::ZERO`].
+/// Nanoseconds between 1970 and [`Time::ZERO`].
 #[derive(Debug, Default)]
 pub(crate) struct UnixZero(AtomicU64);
 
@@ -13,7 +14,7 @@ impl UnixZero {
         self.0.store(unix_ns, Ordering::Relaxed);
     }
 
-    /// Nanoseconds since 1970.
+    /// Converts a time of the run to nanoseconds since 1970.
     #[inline]
     pub(crate) fn at(&self, now: Time) -> u64 {
         self.0.load(Ordering::Relaxed).wrapping_add(now.0)

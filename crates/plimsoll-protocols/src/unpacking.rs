@@ -1,10 +1,10 @@
-//! Bodies that are packed (RFC 9110, 8.4): unpacked as they come, never held whole. What curl unpacks is unpacked here.
+//! Decodes compressed bodies (content codings, RFC 9110 §8.4) as they arrive, without ever buffering a whole body.
+//! Supports the codings that curl supports.
 //!
-//! Invariant: of what was unpacked no more than [`MAX_PIECE`] is in memory, and no more than a
-//! limit comes out of one body: a small body that unpacks to more than anybody wants ends its call
-//! and not the client.
+//! Invariant: at most [`MAX_PIECE`] bytes of decoded data are in memory, and one body decodes to no more
+//! than a limit: a decompression bomb ends its call, not the client.
 //!
-//! Long because each of four libraries has another way to take bytes, and to say that it is done.
+//! Long because each of the four libraries takes bytes, and reports its end, in another way.
 
 use std::io::{self, Write};
 
@@ -14,29 +14,29 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder};
 use zstd::stream::zio::Writer;
 
-/// What a client that unpacks asks for.
+/// The value of `accept-encoding` in requests that ask for compressed answers.
 pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
 /// Bytes given to a library at a time.
 const INPUT_CHUNK: usize = 1024;
 
-/// More than this out of one step is no packing, but an attack. Bytes.
+/// The most decoded bytes of one input chunk; more is an attack.
 const MAX_PIECE: usize = 16 << 20;
 
-/// What is kept of the memory of a step for the next one. Bytes.
+/// The capacity of the output buffer that is kept for the next chunk. Bytes.
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
-/// The largest window of zstd that a client has to have room for (RFC 9659). 2 to the power of it, in bytes.
+/// The largest zstd window that a client must support (RFC 9659), as a power of two. Bytes.
 const MAX_ZSTD_WINDOW: u32 = 23;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Coding {
-    /// The body as it is.
+    /// The body is not encoded.
     #[default]
     Identity,
     Gzip,
-    /// The zlib format.
+    /// The zlib format (RFC 1950), or raw deflate data in its place.
     Deflate,
     Brotli,
     Zstd,
@@ -44,18 +44,18 @@ pub(crate) enum Coding {
     Unknown,
 }
 
-/// The most codings of one body, as curl has it.
+/// The most codings of one body, the same as curl's.
 const MAX_CODINGS: usize = 5;
 
-/// The content codings of a body, in the order in which they were applied. `Identity` stands for none.
+/// The content codings of a body, in the order in which they were applied, filled up with `Identity`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Codings([Coding; MAX_CODINGS]);
 
 impl Codings {
-    /// None.
+    /// The body is not encoded.
     pub(crate) const IDENTITY: Codings = Codings([Coding::Identity; MAX_CODINGS]);
 
-    /// The values of `content-encoding`, each of which may list several.
+    /// Parses the values of `content-encoding`, each of which may list several codings.
     pub(crate) fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Codings {
         let mut codings = Codings::IDENTITY;
         let names = values.flat_map(|value| value.split(|b| *b == b','));
@@ -69,7 +69,7 @@ impl Codings {
         codings
     }
 
-    /// All of them can be undone.
+    /// Returns whether all of them can be decoded.
     pub(crate) fn are_known(self) -> bool {
         !self.0.contains(&Coding::Unknown)
     }
@@ -84,7 +84,7 @@ impl From<Coding> for Codings {
 }
 
 impl Coding {
-    /// A name in `content-encoding`.
+    /// Returns the coding of a name in `content-encoding`.
     fn of(name: &[u8]) -> Coding {
         match name.trim_ascii().to_ascii_lowercase().as_slice() {
             b"" | b"identity" | b"none" => Coding::Identity,
@@ -97,7 +97,7 @@ impl Coding {
     }
 }
 
-/// Why a body can't be unpacked.
+/// Why a body can't be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
     #[error("a body that unpacks to more than {0} bytes")]
@@ -106,7 +106,7 @@ pub(crate) enum UnpackError {
     Corrupt(io::Error),
 }
 
-/// What came out of a step.
+/// The output of one chunk.
 #[derive(Default)]
 struct Piece {
     bytes: Vec<u8>,
@@ -128,8 +128,8 @@ impl Write for Piece {
     }
 }
 
-/// The zlib format, whose writer in the library does not notice that an end is missing; or what many servers send in its
-/// place, the compressed data alone.
+/// Decoder of the zlib format, and of the raw deflate data that many servers send in its place. The library's own
+/// writer does not notice a missing end.
 struct Inflater {
     stream: Decompress,
     piece: Piece,
@@ -137,14 +137,14 @@ struct Inflater {
     start: Start,
 }
 
-/// What is known of the format by the first two bytes.
+/// What the first two bytes tell about the format.
 enum Start {
     Nothing,
     First(u8),
     Decided,
 }
 
-/// The two bytes that the zlib format begins with (RFC 1950, 2.2).
+/// Returns whether these are the first two bytes of the zlib format (RFC 1950 §2.2).
 fn is_zlib(first: u8, second: u8) -> bool {
     first & 0x0f == 8 && (u16::from(first) << 8 | u16::from(second)) % 31 == 0
 }
@@ -207,7 +207,7 @@ impl Inflater {
     }
 }
 
-/// The libraries, which all take bytes and write what comes of them to a [`Piece`].
+/// The decoders, which take bytes and write their output to a [`Piece`].
 enum Library {
     Gzip(MultiGzDecoder<Piece>),
     Deflate(Inflater),
@@ -216,7 +216,7 @@ enum Library {
 }
 
 impl Library {
-    /// `None`: there is nothing to unpack, or it is not known how.
+    /// Makes a decoder; `None` if the coding needs none, or is unknown.
     fn new(coding: Coding) -> Option<Library> {
         let piece = Piece::default();
         Some(match coding {
@@ -251,7 +251,7 @@ impl Library {
         }
     }
 
-    /// What it holds back comes at once, or an event would wait for the next.
+    /// Writes out buffered data, because an event in it would otherwise wait for the next one.
     fn flush(&mut self) -> io::Result<()> {
         match self {
             Library::Gzip(library) => library.flush(),
@@ -271,15 +271,15 @@ impl Library {
     }
 }
 
-/// One body's.
+/// Decodes one body.
 pub(crate) struct Unpacker {
-    /// Undoes the codings that were applied after this one.
+    /// The decoder of the coding that was applied after this one.
     outer: Option<Box<Unpacker>>,
     library: Library,
-    /// Bytes that have come out.
+    /// Bytes decoded so far.
     unpacked: u64,
     limit: u64,
-    /// Something has come in.
+    /// Some encoded bytes have arrived.
     begun: bool,
 }
 
@@ -290,7 +290,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Unpacker {
-    /// `limit`: of bytes that may come out. `None`: there is nothing to unpack, or it is not known how.
+    /// Makes a decoder of at most `limit` decoded bytes; `None` if the body is not encoded, or a coding is unknown.
     pub(crate) fn new(codings: impl Into<Codings>, limit: u64) -> Option<Box<Unpacker>> {
         let Codings(codings) = codings.into();
         let applied = codings.into_iter().rev();
@@ -307,12 +307,12 @@ impl Unpacker {
         unpacker
     }
 
-    /// Bytes that have come out.
+    /// Returns the number of bytes decoded so far.
     pub(crate) fn unpacked(&self) -> u64 {
         self.unpacked
     }
 
-    /// Takes a part of the body; `sink` gets what comes out of it.
+    /// Decodes a part of the body, and passes the output to `sink`.
     pub(crate) fn take(
         &mut self,
         data: &[u8],
@@ -335,7 +335,7 @@ impl Unpacker {
         unpacked
     }
 
-    /// Takes a part of what this coding was applied to.
+    /// Decodes a part of the data that this coding was applied to.
     fn take_own(&mut self, data: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         self.begun |= !data.is_empty();
         for step in data.chunks(INPUT_CHUNK) {
@@ -346,14 +346,14 @@ impl Unpacker {
         self.pass_on(flushed, sink)
     }
 
-    /// The body is over.
+    /// Ends the body.
     pub(crate) fn end(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
         if let Some(mut outer) = self.outer.take() {
             let mut inner = Vec::new();
             outer.end(&mut |piece| inner.extend_from_slice(piece))?;
             self.take_own(&inner, sink)?;
         }
-        // Nothing at all is what servers send where there is no body (RFC 9110, 8.4.1).
+        // Servers send nothing at all where there is no body (RFC 9110 §8.4.1), which is no error.
         let ended = if self.begun {
             self.library.finish()
         } else {
@@ -409,7 +409,7 @@ mod tests {
         zstd::stream::encode_all(text, 3).unwrap()
     }
 
-    /// One uncompressed metablock, and an empty last one (RFC 7932, 9.2): its window of 2^16 and the length in 16 bits.
+    /// One uncompressed metablock, and an empty last one (RFC 7932 §9.2), with a window of 2^16.
     fn brotli(text: &[u8]) -> Vec<u8> {
         // WBITS 0 (1 bit), ISLAST 0, MNIBBLES 00 (4 nibbles), MLEN - 1 (16 bits), ISUNCOMPRESSED 1: 21 bits.
         let bits = (text.len() as u32 - 1) << 4 | 1 << 20;
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_are_known_by_name() {
+    fn content_codings_parse_from_names() {
         for (name, coding) in [
             ("", Coding::Identity),
             ("identity", Coding::Identity),

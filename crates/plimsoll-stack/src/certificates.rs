@@ -1,10 +1,9 @@
-//! Certificates for a test link: a CA, a server certificate and a client certificate.
+//! Certificates for tests: a CA, a server certificate and a client certificate.
 //!
-//! A set is made in memory, written under temporary names and moved into place only when
-//! all of it is on disk. Every file is created with mode 0600, so that no key can be read
-//! by others even for a moment. The CA exists for this one set: its name carries its
-//! key's fingerprint, so two sets never pass for each other. The `certs` command and the
-//! tests call this.
+//! A set is made in memory, written under temporary names, and moved into place only when all of it is on disk. Every
+//! file is created with mode 0600, so that others can't read a key even for a moment. Each set has a CA of its own,
+//! whose name contains its key's fingerprint, so that two sets can't be confused. The `certs` command and tests call
+//! this.
 
 use std::fmt;
 use std::fs;
@@ -19,25 +18,25 @@ use tempfile::NamedTempFile;
 
 mod signing;
 
-/// What certificates to make.
+/// Options of a certificate set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// DNS names (a leading `*.` allowed) and IP addresses that the server certificate
-    /// covers besides `localhost`, `127.0.0.1` and `::1`.
+    /// DNS names (a leading `*.` is allowed) and IP addresses that the server certificate covers, besides
+    /// `localhost`, `127.0.0.1` and `::1`.
     pub names: Vec<String>,
-    /// So many more DNS names, which make the server's certificate large.
+    /// The number of additional generated DNS names, which make the server's certificate large.
     pub more_names: u32,
-    /// The kind of every key that `client_algorithm` leaves alone.
+    /// The algorithm of all keys, except where `client_algorithm` differs.
     pub algorithm: Algorithm,
-    /// The kind of the client's key; `None`: the others'.
+    /// The algorithm of the client's key; `None` uses `algorithm`.
     pub client_algorithm: Option<Algorithm>,
-    /// Certificates between the CA and the server's and client's, which both ends send.
+    /// The number of intermediate CAs, whose certificates both ends send.
     pub intermediates: u32,
-    /// Make a list of certificates that are revoked, with these in it.
+    /// The revoked certificates; `None` makes no CRL.
     pub revoked: Option<Vec<Leaf>>,
-    /// The validity of the server's and client's certificates, which the CA outlives.
+    /// The validity of the server's and the client's certificate; the CA's is at least as long.
     pub validity: Validity,
-    /// Overwrite a set that is there.
+    /// Overwrite existing files.
     pub force: bool,
 }
 
@@ -56,7 +55,7 @@ impl Default for Options {
     }
 }
 
-/// A certificate that is no CA's.
+/// An end-entity certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaf {
     /// `server.crt`.
@@ -79,14 +78,14 @@ impl FromStr for Leaf {
     }
 }
 
-/// The time in which certificates are valid.
+/// The validity of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// They are valid from now on, for so many days.
+    /// This many days from now.
     Days(u32),
-    /// They are valid from now on, for so long; whole seconds.
+    /// This long from now, in whole seconds.
     For(Duration),
-    /// Any stretch of time; one in the past makes expired certificates for tests.
+    /// Any period; one in the past makes expired certificates for tests.
     Between {
         /// The first second; not before 1970.
         not_before: Timestamp,
@@ -95,7 +94,7 @@ pub enum Validity {
     },
 }
 
-/// The kind of a certificate's key.
+/// The algorithm of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// RFC 8410.
@@ -132,7 +131,7 @@ impl Algorithm {
         Algorithm::MlDsa87,
     ];
 
-    /// Returns the name as it is typed: `ecdsa-p256`, `rsa-2048`, …
+    /// Returns the name on the command line: `ecdsa-p256`, `rsa-2048`, …
     pub fn name(self) -> &'static str {
         match self {
             Algorithm::Ed25519 => "ed25519",
@@ -167,10 +166,10 @@ impl Algorithm {
     }
 }
 
-/// A key in the first version of PKCS #8 (RFC 8410 §7): of the second, which has the public key in it,
-/// OpenSSL 3.0 reads nothing.
+/// Makes a key in version 1 of PKCS #8 (RFC 8410 §7): OpenSSL 3.0 can't read version 2, which includes the public
+/// key.
 fn ed25519() -> Result<KeyPair, rcgen::Error> {
-    // What stands before the 32 octets of the seed, and in the second version after a longer length.
+    // The bytes before the 32-byte seed; in version 2 they follow a longer length.
     const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
         0x20,
@@ -195,7 +194,7 @@ impl FromStr for Algorithm {
     type Err = CertificateError;
 
     fn from_str(text: &str) -> Result<Algorithm, CertificateError> {
-        // `p256`, `rsa2048` and `ML-DSA-65` are the same.
+        // Accepts `p256`, `rsa2048` and `ML-DSA-65`, too.
         let bare = |name: &str| {
             name.replace('-', "")
                 .replace("ecdsa", "")
@@ -225,12 +224,12 @@ pub struct CertificateSet {
     pub client_cert: PathBuf,
     /// `client.key`.
     pub client_key: PathBuf,
-    /// `ca.crl`, which is there only where a list was asked for.
+    /// `ca.crl`, which exists only if one was requested.
     pub crl: PathBuf,
 }
 
 impl CertificateSet {
-    /// The paths of a set in `dir`, whether it exists or not.
+    /// Returns the paths of a set in `dir`, whether it exists or not.
     pub fn in_dir(dir: &Path) -> CertificateSet {
         CertificateSet {
             ca_cert: dir.join("ca.crt"),
@@ -243,7 +242,7 @@ impl CertificateSet {
         }
     }
 
-    /// All but `crl`.
+    /// Returns all paths but `crl`.
     pub fn paths(&self) -> [&Path; 6] {
         [
             &self.ca_cert,
@@ -255,14 +254,14 @@ impl CertificateSet {
         ]
     }
 
-    /// The files of a set that is made with `options`.
+    /// Returns the files of a set that is made with `options`.
     pub fn files(&self, options: &Options) -> Vec<&Path> {
         let crl = options.revoked.is_some().then_some(self.crl.as_path());
         self.paths().into_iter().chain(crl).collect()
     }
 }
 
-/// Why a set of certificates could not be made. Nothing was left half-written.
+/// Why a certificate set could not be made. No file is left incomplete.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -308,12 +307,12 @@ fn names(files: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Makes `ca.crt`, `ca.key`, `server.crt`, `server.key`, `client.crt` and `client.key`
-/// (PEM, mode 0600) in `dir`, which is made if it is missing, and `ca.crl` where it is asked for.
+/// Makes `ca.crt`, `ca.key`, `server.crt`, `server.key`, `client.crt` and `client.key` (PEM, mode 0600) in `dir`,
+/// which is created if it is missing, and `ca.crl` if requested.
 ///
 /// # Errors
-/// When files are there already and [`Options::force`] is not set, when an option makes
-/// no sense, or when the directory can't be written to.
+/// When files exist already and [`Options::force`] is not set, when an option is not valid, or when the
+/// directory can't be written.
 pub fn make_certificates(
     dir: &Path,
     options: &Options,
@@ -335,7 +334,7 @@ pub fn make_certificates(
             file.persist_noclobber(path)
         };
         if let Err(e) = result {
-            // A file that appeared meanwhile is someone else's; ours go again.
+            // A file that appeared meanwhile belongs to somebody else; removes our own files.
             for path in placed.iter().filter(|_| !options.force) {
                 let _ = fs::remove_file(path);
             }
@@ -348,7 +347,7 @@ pub fn make_certificates(
         }
         placed.push(path);
     }
-    // So that the names survive a power cut too; not every filesystem can.
+    // Makes the names survive a power failure, too; not every file system supports it.
     let _ = fs::File::open(dir).and_then(|dir| dir.sync_all());
     Ok(set)
 }
@@ -374,8 +373,8 @@ fn refuse_to_overwrite(paths: &[&Path], force: bool) -> Result<(), CertificateEr
     }
 }
 
-/// Writes a file that disappears again unless it is moved into place. Temporary files
-/// are created exclusively and with mode 0600.
+/// Writes a temporary file that is removed unless it is moved into place. It is created exclusively and with mode
+/// 0600.
 fn stage(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
     let mut file = NamedTempFile::with_prefix_in(".plimsoll-", dir)
         .map_err(|e| io_error("writing", path, e))?;

@@ -1,5 +1,5 @@
-//! What a load test needs around it on this machine: certificates, network namespaces, and
-//! the stacks of servers and relays that it runs against.
+//! The environment of load tests on this machine: certificates, network namespaces, and stacks of servers and relays
+//! to test.
 
 #![warn(missing_docs)]
 

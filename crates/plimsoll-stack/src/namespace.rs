@@ -1,10 +1,9 @@
-//! A network namespace: a second network stack on this machine, joined to its own by a pair
-//! of virtual Ethernet devices.
+//! A network namespace: a second network stack on this machine, connected to the host's by a pair of virtual Ethernet
+//! devices.
 //!
-//! A packet between the two takes the way that it takes between machines, but for the wire:
-//! through a device on either side instead of the loopback one. Made and removed through
-//! `ip` (iproute2), which needs the right to administer the network. One that a killed
-//! process has left behind is removed when the next one is made.
+//! Packets between the two pass a device on either side instead of the loopback device, as between machines, except
+//! for the wire. Created and removed with `ip` (iproute2), which needs the right to administer the network. A
+//! namespace left behind by a killed process is removed when the next one is created.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,7 +11,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A namespace could not be made.
+/// Why a namespace could not be created.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
@@ -22,37 +21,36 @@ pub enum NamespaceError {
     Refused { arguments: String, problem: String },
 }
 
-/// Removed when it is dropped.
+/// A network namespace. Removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
-    /// The device on this side.
+    /// The device on the host's side.
     near: String,
     inner: Ipv4Addr,
 }
 
-/// Addresses for measuring devices between networks (RFC 2544, C.2.2), which nothing else
-/// uses: 198.18.0.0/15.
+/// Addresses reserved for benchmarks (RFC 2544, appendix C.2.2): 198.18.0.0/15. Nothing else uses them.
 const BENCHMARK_NETWORK: u32 = 0xc612_0000;
-/// Networks of four addresses that fit in there.
+/// The number of networks of four addresses in that range.
 const SUBNET_COUNT: u32 = 1 << 15;
 const NAME_PREFIX: &str = "plimsoll-";
 
 impl Namespace {
-    /// Makes a namespace, and the way to it.
+    /// Creates a namespace, and the link to it.
     ///
     /// # Errors
-    /// Where there is no `ip`, or this process may not administer the network.
+    /// When `ip` is missing, or this process may not administer the network.
     pub fn make() -> Result<Namespace, NamespaceError> {
         remove_abandoned();
         let number = std::process::id();
         let name = format!("{NAME_PREFIX}{number}");
         let first = BENCHMARK_NETWORK + number % SUBNET_COUNT * 4;
         let (outer, inner) = (Ipv4Addr::from(first + 1), Ipv4Addr::from(first + 2));
-        // A device's name has 15 characters at most.
+        // Names of devices have at most 15 characters.
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
         ip(["netns", "add", &name])?;
-        // From here on what is there is removed, whatever comes.
+        // From here on, dropping the value cleans up after an error.
         let made = Namespace { name, near, inner };
         let (name, near) = (made.name.as_str(), made.near.as_str());
         ip([
@@ -74,12 +72,12 @@ impl Namespace {
         Ok(made)
     }
 
-    /// Its address, as seen from outside and inside.
+    /// Returns the address of the namespace, which is the same from both sides.
     pub fn address(&self) -> Ipv4Addr {
         self.inner
     }
 
-    /// A command that runs `program` inside, as the process that is started.
+    /// Returns a command that runs `program` in the namespace; it replaces `ip` in the same process.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);
@@ -89,14 +87,14 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Nothing can be done about a failure; the next one that is made tries again. The device would go
-        // with the namespace, but only some time after it.
+        // A failure can't be handled here; the next namespace that is created tries again. The device would disappear
+        // with the namespace, but only some time later.
         let _ = ip(["link", "delete", &self.near]);
         let _ = ip(["netns", "delete", &self.name]);
     }
 }
 
-/// Removes the namespaces of processes that are gone.
+/// Removes the namespaces of processes that no longer exist.
 fn remove_abandoned() {
     let Ok(entries) = std::fs::read_dir("/run/netns") else {
         return;

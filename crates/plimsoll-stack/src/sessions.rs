@@ -1,9 +1,8 @@
-//! A token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own
-//! backends and gateways, brought up, watched, and taken down.
+//! A token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own backends and gateways; starts,
+//! inspects and stops it.
 //!
-//! Everything about a stack is in its folder, so any later process can ask for its state
-//! or end it. Only what this started is ended: a process is known by its id together with
-//! the moment it began, which no other process shares.
+//! All state of a stack is in its folder, so any later process can inspect or stop it. Only processes that it started
+//! are stopped: a process is identified by its id together with its start time, which no other process shares.
 
 mod balancer;
 mod limits;
@@ -27,23 +26,23 @@ use serde::{Deserialize, Serialize};
 
 const STATE_FILE: &str = "stack.json";
 const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Time within which everything must be healthy.
+/// The time limit for each process to become healthy.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 
-/// What is to be brought up.
+/// The topology of a stack.
 #[derive(Clone, Debug)]
 pub struct Topology {
-    /// Processes of `serve llm`.
+    /// The number of `serve llm` processes.
     pub backends: u16,
-    /// Processes of `relay gateway`.
+    /// The number of `relay gateway` processes.
     pub gateways: u16,
-    /// Balancers that share the ports of `api`, `sockets` and `stats`.
+    /// The number of balancers that share the ports of `api`, `sockets` and `stats`.
     pub balancers: u16,
-    /// Threads of each backend and of each gateway.
+    /// The number of threads of each backend and of each gateway.
     pub workers: u16,
-    /// Channels of Redis 7's cheaper kind.
+    /// Use sharded channels of Redis 7, which are cheaper.
     pub sharded: bool,
-    /// The time from one token to the next, as `--token-delay` takes it.
+    /// The time between two tokens, in the format of `--token-delay`.
     pub token_delay: String,
     /// The port of the API.
     pub api: u16,
@@ -51,12 +50,12 @@ pub struct Topology {
     pub sockets: u16,
     /// The port of haproxy's statistics.
     pub stats: u16,
-    /// Redis takes this port; backends and gateways the ones after it.
+    /// The port of redis; backends and gateways use the ports after it.
     pub first_port: u16,
-    /// Sessions at once that the limits have to allow.
+    /// The number of concurrent sessions that the limits have to allow.
     pub sessions: u32,
-    /// Backend and gateway in one process that listens on `api` and `sockets`: no redis, no
-    /// haproxy, nothing to balance.
+    /// Run backend and gateway in one process that listens on `api` and `sockets`, without redis, haproxy or
+    /// balancing.
     pub embedded: bool,
 }
 
@@ -80,7 +79,7 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// What listens where.
+    /// Returns the addresses that the stack listens on, with names for messages.
     fn ports(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut ports = vec![("the API", self.api), ("the sockets", self.sockets)];
         if !self.embedded {
@@ -94,14 +93,13 @@ impl Topology {
         ports.into_iter().map(local).collect()
     }
 
-    /// Connections to redis at once: a few of each process, and as many again that are on
-    /// their way out.
+    /// Returns the most connections to redis at once: some of each process, and as many again that are being closed.
     fn redis_clients(&self) -> u32 {
         64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }
 }
 
-/// Why a stack is not up, or not down.
+/// Why a stack could not be started, inspected or stopped.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
@@ -138,14 +136,14 @@ fn file(path: &Path) -> impl FnOnce(io::Error) -> StackError + '_ {
     }
 }
 
-/// A stack, as its folder keeps it.
+/// A running stack, as stored in its folder.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stack {
-    /// The address at which sessions and runs are made.
+    /// The address of the API, which creates sessions and starts runs.
     pub api: SocketAddr,
     /// The address at which clients open their WebSockets.
     pub sockets: SocketAddr,
-    /// The address of the balancer's statistics; `None`: there is no balancer.
+    /// The address of the balancer's statistics; `None` if there is no balancer.
     pub stats: Option<SocketAddr>,
     /// The processes in the order in which they were started.
     pub processes: Vec<Process>,
@@ -156,11 +154,11 @@ fn local(port: u16) -> SocketAddr {
 }
 
 impl Stack {
-    /// Brings a stack up, `plimsoll` being the binary, and waits until all of it is healthy.
-    /// What had come up is ended again when something does not.
+    /// Starts a stack with the binary `plimsoll`, and waits until all of it is healthy. If anything fails, the
+    /// processes started so far are stopped.
     ///
     /// # Errors
-    /// See [`StackError`].
+    /// Any of [`StackError`].
     pub fn up(dir: &Path, plimsoll: &Path, topology: &Topology) -> Result<Stack, StackError> {
         let servers = if topology.embedded {
             None
@@ -244,7 +242,7 @@ impl Stack {
                 format!("gateway-{}", i + 1),
                 &["relay", "gateway"],
                 *port,
-                // The balancer.
+                // Trusts the balancer.
                 &["--trusted-proxy", "127.0.0.1"],
             )?;
         }
@@ -274,14 +272,14 @@ impl Stack {
         }
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
-            // A master and its worker: SIGUSR2 reloads the configuration, and sockets live on.
+            // Runs a master and its worker: SIGUSR2 reloads the configuration, and existing sockets stay open.
             let mut command = Command::new(haproxy);
             command.args(["-W", "-db", "-f"]).arg(&config);
             let name = match i {
                 1 => "haproxy".to_owned(),
                 _ => format!("haproxy-{i}"),
             };
-            // Healthy once it has found a healthy backend behind it.
+            // The balancer is healthy once it has found a healthy backend.
             self.add(dir, &name, api, Some("/health"), &mut command)?;
         }
         Ok(())
@@ -305,7 +303,7 @@ impl Stack {
         self.add(dir, "server", self.api, Some("/health"), &mut command)
     }
 
-    /// Starts one process, notes it in the folder at once, and waits for its health.
+    /// Starts one process, stores it in the folder immediately, and waits until it is healthy.
     fn add(
         &mut self,
         dir: &Path,
@@ -347,7 +345,7 @@ impl Stack {
         }
     }
 
-    /// The stack of a folder.
+    /// Loads the stack of a folder.
     ///
     /// # Errors
     /// When there is none.
@@ -357,10 +355,10 @@ impl Stack {
         serde_json::from_str(&text).map_err(|_| StackError::NoStack(dir.to_owned()))
     }
 
-    /// Ends what is still there, the last one started first; returns how many that were.
+    /// Stops the processes that are still running, in reverse order, and returns their number.
     ///
     /// # Errors
-    /// When the folder's state can't be removed.
+    /// When the files of the folder's state can't be removed.
     pub fn down(&mut self, dir: &Path) -> Result<usize, StackError> {
         let ended = self.end_all();
         for name in [STATE_FILE, "jwt-secret"] {
@@ -386,7 +384,7 @@ impl Stack {
 }
 
 fn installed(name: &'static str) -> Result<PathBuf, StackError> {
-    // haproxy is in sbin, which an ordinary user's PATH leaves out; and PATH may be empty.
+    // haproxy is in sbin, which is not in the PATH of ordinary users; PATH may also be empty.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)
@@ -396,7 +394,7 @@ fn installed(name: &'static str) -> Result<PathBuf, StackError> {
         .ok_or(StackError::Missing(name))
 }
 
-/// A new secret for the sessions' tokens, for its owner's eyes.
+/// Writes a new secret for the sessions' tokens, readable by its owner only.
 fn write_secret(path: &Path) -> io::Result<()> {
     let mut random = [0u8; 32];
     fs::File::open("/dev/urandom")?.read_exact(&mut random)?;
@@ -410,15 +408,15 @@ fn write_secret(path: &Path) -> io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// Whether something listens, and answers 200 where a path is given.
+/// Returns whether something listens at `address`, and answers `path` with 200 if one is given.
 pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
     ask_health(address, &address.to_string(), path).is_ok()
 }
 
-/// Connects, and where a path is given asks for it with this `Host`. Takes two seconds at most.
+/// Connects, and requests `path` with this `Host` if one is given. Takes at most two seconds.
 ///
 /// # Errors
-/// Nothing listens, or the answer is not 200.
+/// When nothing listens, or the response is not 200.
 pub fn ask_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Result<()> {
     let limit = Duration::from_secs(1);
     let mut stream = TcpStream::connect_timeout(&address, limit)?;

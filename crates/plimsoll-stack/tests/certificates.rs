@@ -1,4 +1,4 @@
-//! Certificate sets as others see them: the filesystem, rustls and openssl.
+//! Tests of certificate sets with the file system, rustls and openssl.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::fs;
@@ -31,8 +31,8 @@ fn roots(path: &Path) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// A whole handshake with mutual authentication in memory, the client of one set with
-/// the server of another. The error is that of whoever refused first.
+/// Makes a complete handshake with mutual authentication in memory, between the client of one set and the server of
+/// another. The error is that of the side that refused first.
 fn handshake(
     client: &CertificateSet,
     server: &CertificateSet,
@@ -101,7 +101,7 @@ fn text(path: &Path) -> &str {
 #[test]
 fn rustls_and_openssl_accept_all_algorithms() {
     for algorithm in Algorithm::ALL {
-        // Its keys take seconds to make, and it differs in nothing but their length.
+        // Making its keys takes seconds, and it differs from the others only in their length.
         if algorithm == Algorithm::Rsa4096 {
             continue;
         }
@@ -129,7 +129,7 @@ fn rustls_and_openssl_accept_all_algorithms() {
         }
         assert!(handshake(&set, &set, "elsewhere.test").is_err());
 
-        // What OpenSSL makes of them is tested where there is one that knows them.
+        // Older versions of OpenSSL do not know these: they are tested elsewhere, with one that does.
         if algorithm.name().starts_with("ml-dsa") {
             continue;
         }
@@ -175,7 +175,7 @@ fn files_are_owner_only() {
             "{path:?}"
         );
     }
-    // Nothing temporary stays behind.
+    // No temporary file is left.
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 6);
 }
 
@@ -215,7 +215,7 @@ fn existing_files_kept_unless_forced() {
 }
 
 #[test]
-fn a_failure_leaves_nothing_behind() {
+fn failed_generation_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("client.key")).unwrap();
     let forced = Options {
@@ -281,7 +281,7 @@ fn expired_certificates_are_rejected() {
         text(&expired.client_cert),
     ]);
     assert!(!ok && said.contains("expired"), "{said}");
-    // The CA itself is good.
+    // The CA itself is valid.
     let (ok, said) = openssl(&[
         "verify",
         "-CAfile",
@@ -365,7 +365,7 @@ fn chains_and_keys_match_options() {
         text(&set.server_cert),
     ]);
     assert!(ok, "{said}");
-    // Without those between them nothing leads from one to the other.
+    // Without the intermediates there is no path to the CA.
     let (ok, said) = openssl(&[
         "verify",
         "-CAfile",
@@ -404,7 +404,7 @@ fn revoked_certificates_are_in_crl() {
         };
         let set = make_certificates(dir.path(), &options).unwrap();
         for (cert, good) in [(&set.server_cert, true), (&set.client_cert, false)] {
-            // The end of the chain alone, and every certificate of it.
+            // Checks the leaf only, and then every certificate of the chain.
             for depth in [&["-crl_check"][..], &["-crl_check", "-crl_check_all"]] {
                 let verify = [
                     "-CAfile",

@@ -1,7 +1,7 @@
-//! Files over HTTP/1.1 (RFC 9112): what measures TLS itself, its handshakes and its bulk.
+//! Files over HTTP/1.1 (RFC 9112), to measure TLS itself: handshakes and bulk transfer.
 //!
-//! A file is a call of [`crate::http`] that answers with one status and a body of one size; here is what is
-//! typed for it. `target` is the file server.
+//! A fetch is a call of [`crate::http`] that expects one status and a body of one size; this module adds its section
+//! and flags. `target` is the file server.
 
 pub(crate) mod openssl;
 mod options;

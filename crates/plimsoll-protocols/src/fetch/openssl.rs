@@ -1,15 +1,16 @@
-//! Lines of the tools that files over TLS were measured with before, as ours: `openssl s_time`, `openssl s_server`
-//! where it serves files, and the script that makes such a file.
+//! Translates command lines of other tools that measure TLS with files: `openssl s_time`, `openssl s_server` where it
+//! serves files, and the script that makes such a file.
 
 use std::ffi::OsString;
 use std::slice::Iter;
 
 use crate::owned::Usage;
 
-/// The line as ours, without the program; `None`: another tool's. `words`: from the tool's name on.
+/// Translates a command line, without our program's name; `None` if it is another tool's. `words` begin with the
+/// tool's name.
 ///
 /// # Errors
-/// Where a word has no counterpart.
+/// When a word has no counterpart.
 pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
     let (tool, words) = words.split_first()?;
     match tool.to_str()? {
@@ -20,11 +21,11 @@ pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
     }
 }
 
-/// Flags of a tool that writes them with one dash, each with its value where it has one.
+/// The arguments of a tool that writes flags with one dash, each with its value if it has one.
 struct Line<'a> {
     tool: &'static str,
     words: Iter<'a, OsString>,
-    /// What of it is ours already.
+    /// The arguments translated so far.
     ours: Vec<String>,
 }
 
@@ -37,7 +38,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// The next flag, without its dashes, of those that the tools do not share.
+    /// Returns the next flag without its dashes. Flags that the tools share are translated on the way.
     fn flag(&mut self) -> Result<Option<&'a str>, Usage> {
         while let Some(word) = self.words.next() {
             let text = word.to_str().unwrap_or_default();
@@ -100,14 +101,14 @@ impl<'a> Line<'a> {
         )
     }
 
-    /// `begin`, and what of the line is ours behind it.
+    /// Returns the command `begin` with the translated arguments behind it.
     fn behind(self, begin: &[&str]) -> Vec<String> {
         let begin = begin.iter().map(|word| (*word).to_owned());
         begin.chain(self.ours).collect()
     }
 }
 
-/// A load of one connection at a time.
+/// Translates `s_time`, a load of one connection at a time.
 fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
     let mut line = Line::new("s_time", words);
     let (mut connect, mut path, mut modes) = (None, None, Vec::new());
@@ -164,7 +165,7 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
     }
     begin.extend(["--clients", "1", "--duration", &duration]);
     if !trusted {
-        // It does not check whose certificate it is shown, either.
+        // s_time does not verify the server's certificate, either.
         begin.push("--insecure");
     }
     Ok(line.behind(&begin))
@@ -216,7 +217,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
     Ok(line.behind(&["serve", "files", ".", "--listen", &listen]))
 }
 
-/// `generate_html.sh FILE KB`.
+/// Translates `generate_html.sh FILE KB`.
 fn generate_html(words: &[OsString]) -> Result<Vec<String>, Usage> {
     let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     match texts[..] {

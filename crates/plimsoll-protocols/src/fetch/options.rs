@@ -1,5 +1,5 @@
-//! The `[call.fetch]` section and the flags of `plimsoll fetch`: a file over HTTP/1.1, and how the
-//! connections for it are made.
+//! The `[call.fetch]` section and the flags of `plimsoll fetch`: a file over HTTP/1.1, and how its connections are
+//! made.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use serde::{Deserialize, Serialize};
 use crate::http::{self, HttpCall, HttpSpec, VaryingHttp};
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables};
 
-/// Bodies are counted in 32 bits a call.
+/// The largest body: body lengths are counted in 32 bits for each call.
 const MAX_BYTES: u32 = u32::MAX;
-/// Bulk is read in larger pieces than else: fewer wake-ups.
+/// The read buffer for bulk transfers: larger reads mean fewer wake-ups.
 const READ_BUFFER: Size = Size(256 << 10);
-/// Closed loop, where nothing else is asked: enough to keep a server's core busy.
+/// Clients of a closed loop, if the plan sets no rate: enough to keep a core of the server busy.
 const DEFAULT_CLIENTS: u32 = 16;
-/// The first connections of a run that resumes have no ticket yet.
+/// The warm-up of a run that resumes sessions, because its first connections have no tickets yet.
 const RESUMED_WARMUP: Period = Period(Duration::from_secs(1));
-/// Of the two modes in turn.
+/// The duration of one slice when the two modes alternate.
 const SLICE_DURATION: Duration = Duration::from_secs(2);
 
 /// One file, fetched again and again.
@@ -112,10 +112,10 @@ impl Section for FetchOptions {
             load.reuse.get_or_insert("never".into());
         }
         if load.reuse.as_deref() != Some("never") {
-            // None at all is the mistake of this section alone.
+            // 0 files is a mistake that only this section reports.
             let files = self.per_connection.filter(|files| *files > 0);
             load.calls_per_connection = load.calls_per_connection.or(files);
-            // HTTP/1.1 carries one file at a time: clients that share a connection would only queue.
+            // HTTP/1.1 carries one file at a time, so clients that share a connection would only queue.
             load.connections = load.connections.or(load.clients);
         }
     }
@@ -183,7 +183,7 @@ impl Section for FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
             size: call.expect_size.map(Size),
-            // The load has it.
+            // `load.calls_per_connection` holds it.
             per_connection: None,
             deadline: None,
             ..self
@@ -221,7 +221,7 @@ impl Owned for FetchOptions {
 }
 
 impl FetchOptions {
-    /// What is asked for must be what a connection without a request can do.
+    /// Reports settings that a connection without a request can't have.
     fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
         const HANDSHAKE_KEY: &str = "call.fetch.handshake_only";
         let nothing_sent = "a handshake sends no request: leave one of the two out";
@@ -257,7 +257,7 @@ impl FetchOptions {
     }
 }
 
-/// What is asked for must be what a mode that makes new connections can do.
+/// Reports settings that a mode with new connections can't have.
 fn check_mode(mode: Mode, options: &FetchOptions, spec: &Spec) -> Result<(), Usage> {
     let name = mode.to_possible_value().map(|v| v.get_name().to_owned());
     let name = name.unwrap_or_default();
@@ -296,7 +296,7 @@ fn apply_mode(mode: Option<Mode>, spec: &mut Spec) {
     }
 }
 
-/// New and resumed in turn: a ladder with one axis, of as many slices as it takes, which last just so long.
+/// Makes a ladder of new and resumed connections, with one axis and as many slices as fill the duration exactly.
 fn both(spec: &Spec) -> Result<LadderSpec, Usage> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
         return Err(Usage {

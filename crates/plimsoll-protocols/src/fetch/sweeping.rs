@@ -1,15 +1,15 @@
-//! What a sweep measures is files fetched: what its command prints of them.
+//! Texts and checks of sweeps, which measure fetched files.
 
 use plimsoll_model::spec::Spec;
 
 use crate::owned::Usage;
 
-/// Help of the flag that names a server of the user's.
+/// The help of the flag that names the user's own server.
 pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \
     starts (https://HOST:PORT). It has to answer /bytes/N with N bytes";
 
 /// # Errors
-/// Where the calls of `spec` fetch no files. `kind`: what measures them.
+/// When the calls of `spec` fetch no files. `kind` names what measures them, for the message.
 pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
     match spec.file() {
         Some(_) => Ok(()),
@@ -20,7 +20,7 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
     }
 }
 
-/// The target is plaintext.
+/// Makes the error of a plaintext target.
 pub fn not_secured() -> Usage {
     Usage::new(
         "a sweep is of TLS links, and the target is plaintext",

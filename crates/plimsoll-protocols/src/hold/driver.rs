@@ -1,11 +1,11 @@
-//! The client's side of one connection that rests: a call is a message and its echo.
+//! The client's side of one idle connection: a call is a message and its echo.
 //!
-//! Invariant: every byte that arrives is the next one of an echo that is owed, to a call or
-//! to one that was cancelled, or ends its line. The worker loop calls this.
+//! Invariant: every byte received is the next one of an outstanding echo, also of a cancelled call, or belongs to its
+//! line end. Called by the engine's worker loop.
 //!
-//! Servers that echo lines end them in their own way: without the newline, with CR LF, or with the rest of their
-//! buffer, which is zeros. So an echo is complete with what stands before the newline, and what follows of a line's
-//! end is skipped.
+//! Servers that echo lines end them differently: without the newline, with CR LF, or with the rest of their buffer,
+//! which is zeros. So an echo is complete once everything before the newline has arrived, and line ends behind it are
+//! skipped.
 
 use std::sync::Arc;
 
@@ -18,17 +18,18 @@ struct Texts {
     message: Vec<u8>,
 }
 
-/// Connections that are greeted once and used now and then.
+/// Connections that exchange a greeting when they open, and a message now and then.
 #[derive(Clone, Debug)]
 pub struct HoldProtocol(Arc<Texts>);
 
-/// What of a line must come back: all but its newline, or the newline where there is nothing else.
+/// Returns the part of a line that must be echoed: all but the newline, or the newline if the line is otherwise
+/// empty.
 fn content(line: &[u8]) -> &[u8] {
     &line[..line.len().saturating_sub(1).max(1)]
 }
 
-/// A line of so many bytes that reads the same backwards, newline apart: servers that echo
-/// lines, and `openssl s_server -rev`, give it back as it is.
+/// Makes a line of this length that is a palindrome apart from its newline, so that not only servers that echo lines,
+/// but also `openssl s_server -rev`, return it unchanged.
 fn line(bytes: usize) -> Vec<u8> {
     let mut text = vec![b'.'; bytes.saturating_sub(1)];
     text.push(b'\n');
@@ -36,7 +37,7 @@ fn line(bytes: usize) -> Vec<u8> {
 }
 
 impl HoldProtocol {
-    /// `greeting` bytes are echoed before a connection counts as up, `message` bytes in a
+    /// Makes the protocol. `greeting` bytes are echoed before a connection counts as open, `message` bytes in each
     /// call; at least 1 each.
     pub fn new(greeting: usize, message: usize) -> HoldProtocol {
         HoldProtocol(Arc::new(Texts {
@@ -70,24 +71,26 @@ impl Protocol for HoldProtocol {
     }
 }
 
-/// See the module's text. Small: there are as many as connections.
+/// The driver of one connection, see the module's documentation. It is small, because there are as many as
+/// connections.
 #[derive(Debug)]
 pub struct HoldDriver {
     texts: Arc<Texts>,
     call: Option<(CallId, Time)>,
-    /// Bytes of the echo that is coming, without its newline: the greeting's, or a message's.
+    /// Bytes received of the current echo, without its newline: that of the greeting, or of a message.
     echoed: u16,
-    /// Bytes of lines' ends since the last echo: they count with the next one, so that no split of what comes matters.
+    /// Bytes of line ends since the last echo. They count towards the next one, so that results do not depend on how
+    /// bytes are split.
     skipped: u16,
-    /// Cancelled calls whose echo has not come; they come before the call's.
+    /// Cancelled calls whose echo is outstanding; these echoes arrive before that of the current call.
     late: u16,
     is_greeted: bool,
-    /// The last echo was complete before its newline, which may still come.
+    /// The last echo was complete before its newline, which may follow.
     newline_may_follow: bool,
 }
 
 impl HoldDriver {
-    /// What of `bytes` stands behind the end of the last echo's line, which may come later than the line.
+    /// Skips the line end of the last echo, which may arrive later than the line, and returns the bytes behind it.
     fn skip_line_end<'a>(&mut self, mut bytes: &'a [u8]) -> &'a [u8] {
         if !self.is_ready() || self.echoed > 0 {
             return bytes;
@@ -99,7 +102,7 @@ impl HoldDriver {
                 _ => break,
             }
             bytes = rest;
-            // An empty line has no end of its own.
+            // An empty line has no separate line end.
             let counts = self.texts.message.len() > 1;
             self.skipped = self.skipped.saturating_add(u16::from(counts));
         }
@@ -117,7 +120,7 @@ impl HoldDriver {
     }
 }
 
-/// How many of `bytes` are the next of `text`, of which `had` have come; `None`: one is not.
+/// Returns how many of `bytes` continue `text`, of which `had` bytes have arrived; `None` if one differs.
 fn next_of(text: &[u8], had: u16, bytes: &[u8]) -> Option<usize> {
     let rest = &text[usize::from(had)..];
     let n = rest.len().min(bytes.len());
@@ -147,7 +150,7 @@ impl Driver for HoldDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // An echo can't be taken back.
+        // An echo can't be cancelled.
         if self.call.take().is_some() {
             self.late = self.late.saturating_add(1);
         }
@@ -234,7 +237,7 @@ impl Driver for HoldDriver {
 mod tests {
     use super::*;
 
-    /// A driver that has been greeted, its greeting echoed in pieces of `step`.
+    /// Makes a driver whose greeting was echoed in pieces of `step` bytes.
     fn greeted(step: usize) -> HoldDriver {
         let mut driver = HoldProtocol::new(16, 3).driver();
         let (mut out, mut events) = (Vec::new(), Vec::new());
@@ -278,7 +281,7 @@ mod tests {
         for step in [1, 2, 3, 16] {
             let mut driver = greeted(step);
             let mut events = Vec::new();
-            // The newline comes when the call has ended, and is none of the next one's.
+            // The newline arrives after the call has ended, and does not count for the next one.
             for call in [7, 8] {
                 start(&mut driver, call);
                 assert_eq!(driver.capacity(), 0);
@@ -294,7 +297,7 @@ mod tests {
         }
     }
 
-    /// What a server makes of a line.
+    /// How a server echoes a line.
     type Ended = fn(&str) -> String;
 
     #[test]
@@ -334,7 +337,7 @@ mod tests {
         let mut give = |driver: &mut HoldDriver, bytes: &[u8]| {
             driver.receive(bytes, Time(3), &mut Vec::new(), &mut events)
         };
-        // The greeting's newline is not the message's echo.
+        // The newline of the greeting is not the echo of the message.
         give(&mut driver, b"...............").unwrap();
         driver.start(CallId(1), 0, Time(2), &mut Vec::new());
         give(&mut driver, b"\n").unwrap();
@@ -387,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_small() {
+    fn driver_takes_at_most_forty_bytes() {
         assert!(size_of::<HoldDriver>() <= 40, "{}", size_of::<HoldDriver>());
     }
 }

@@ -1,7 +1,6 @@
-//! Connections that rest: opened, held, and used so seldom that what they cost is memory.
+//! Idle connections: opened, held, and used so rarely that their cost is memory.
 //!
-//! There is no protocol but that the server echoes every byte. [`HoldProtocol`] is the
-//! client side, `target` the server.
+//! The only protocol is that the server echoes every byte. [`HoldProtocol`] is the client side, `target` the server.
 
 mod driver;
 mod options;

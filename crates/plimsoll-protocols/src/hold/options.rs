@@ -1,5 +1,5 @@
-//! The `[call.hold]` section and the flags of `plimsoll hold`: connections that rest, what they leave
-//! out, and what can't be meant.
+//! The `[call.hold]` section and the flags of `plimsoll hold`: idle connections, their defaults, and checks of their
+//! values.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use serde::{Deserialize, Serialize};
 use super::HoldProtocol;
 use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
 
-/// Below this the processes themselves outweigh what one connection holds.
+/// With fewer connections, the processes themselves outweigh the memory of a connection.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
 const DEFAULT_GREETING: Size = Size(16);
-/// Not an empty line, which servers of lines need not answer.
+/// Longer than an empty line, which servers that echo lines need not answer.
 const DEFAULT_MESSAGE: Size = Size(2);
-/// What one TLS record holds (RFC 8446 §5.1): a connection at rest is about few bytes.
+/// The largest greeting or message, that of one TLS record (RFC 8446 §5.1): idle connections carry little.
 const MAX_BYTES: u64 = 1 << 14;
-/// Connections a second that are tried out at the end: no great load for either end.
+/// The rate at which connections are used at the end, which is a light load for either side.
 const TRIES_PER_S: u64 = 5_000;
 
 /// Connections that are opened and held.
@@ -66,14 +66,14 @@ pub struct HoldFlags {
     options: HoldOptions,
 }
 
-/// Connections that are opened and held. A call is a message and its echo on one of them.
+/// A call on a held connection: a message and its echo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldCall {
-    /// How often each connection carries a message; `None`: once, when the time is over.
+    /// The interval between the messages of a connection; `None` sends one, at the end.
     pub keepalive: Option<Duration>,
-    /// Bytes that are echoed when a connection has come up.
+    /// Bytes that are echoed when a connection has opened.
     pub greeting: usize,
-    /// Bytes of a message.
+    /// Length of a message. Bytes.
     pub message: usize,
 }
 
@@ -124,7 +124,7 @@ impl Section for HoldOptions {
         })
     }
 
-    /// When held connections are used: as often as asked, or once at the end.
+    /// Plans when held connections are used: at the given interval, or once at the end.
     fn arrivals(&self, load: &LoadSpec, problems: &mut Problems) -> OwnArrivals {
         let before = problems.0.len();
         for (key, given) in [

@@ -1,4 +1,4 @@
-//! SOFABolt (its RpcCommand layouts, versions 1 and 2), done wrong.
+//! Misbehaving SOFABolt servers (RpcCommand layouts, versions 1 and 2).
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::script::{Behaviour, Step::*};
 use crate::bolt::Status;
 use crate::bolt::frame::{Command, Form, Frame, Kind, codec};
 
-/// The fixed part of a request of version 1.
+/// Length of the fixed part of a request of version 1. Bytes.
 const REQUEST_HEAD_LEN: usize = 22;
 
 /// Reads a request of version 1, and returns its id.
@@ -20,7 +20,7 @@ pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
         let be32 =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         peer.take(be16(14) + be16(16) + be32(18) as usize)?;
-        // Heartbeats are command 0.
+        // Skips heartbeats, which are command 0.
         if be16(2) == 1 {
             return Ok(be32(5));
         }
@@ -49,7 +49,7 @@ fn all_but_one(out: &mut Vec<u8>, id: u32) {
     out.pop();
 }
 
-/// A good answer with some bytes of its head changed.
+/// Writes a good response with some bytes of its head changed.
 fn patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
     good(out, id);
     out[at..at + with.len()].copy_from_slice(with);
@@ -71,7 +71,7 @@ fn heartbeat(out: &mut Vec<u8>, id: u32) {
     Frame::heartbeat(Form::V1, id.wrapping_add(1)).write(out);
 }
 
-/// Answers with the status of this number and nothing else.
+/// Answers with the status NUMBER and nothing else.
 const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> Behaviour {
     let outcome = match Status::from_number(NUMBER) {
         Some(status) => status.outcome(),

@@ -1,4 +1,4 @@
-//! A language model's answer as server-sent events over HTTP/1.1 (WHATWG HTML 9.2, OpenAI's API), done wrong.
+//! Misbehaving language-model servers: server-sent events over HTTP/1.1 (WHATWG HTML §9.2, OpenAI's API).
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::script::{Act, Behaviour, Step, Step::*};
 const HEAD: Step =
     Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
 
-/// `choices[].delta.content`
+/// An event with `choices[].delta.content`.
 const TOKEN: Step = Send(TOKEN_EVENT);
 
 const TOKEN_EVENT: &[u8] =
@@ -18,7 +18,7 @@ const TOKEN_EVENT: &[u8] =
 
 const DONE: Step = Send(b"data: [DONE]\n\n");
 
-/// What is written so far leaves before what follows.
+/// Sends what is written so far, before the next step.
 const SO_FAR: Step = Do(|_| Ok(()));
 
 const USAGE: Step =
@@ -26,7 +26,7 @@ const USAGE: Step =
 
 const OTHER_USAGE: Step = Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
 
-/// Reads a request whose body is one object of JSON.
+/// Reads a request whose body is a JSON object.
 pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     let head = peer.take_until(b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
@@ -48,7 +48,7 @@ fn deep_json(out: &mut Vec<u8>, _: u32) {
     out.extend(b"\n\n");
 }
 
-/// The head of a body that is packed as `coding`, or is not.
+/// Writes the head of a response whose body claims to be encoded with `coding`.
 fn packed(out: &mut Vec<u8>, coding: &str) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: {coding}\r\nConnection: close\r\n\r\n"
@@ -56,38 +56,38 @@ fn packed(out: &mut Vec<u8>, coding: &str) {
     out.extend(head.as_bytes());
 }
 
-/// A frame of zstd (RFC 8878, 3.1.1) of one line without end: blocks of one byte that stand for 128 KiB each.
+/// Writes a zstd frame (RFC 8878 §3.1.1) of one endless line: RLE blocks that decode to 128 KiB each.
 fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
-    // The magic number, no content size, and a window of 8 MiB.
+    // Magic number, no content size, and a window of 8 MiB.
     out.extend([0x28, 0xb5, 0x2f, 0xfd, 0, 13 << 3]);
     for _ in 0..100_000 {
-        // Not the last, RLE, 2^17 bytes.
+        // Not the last block, RLE, 2^17 bytes.
         let block = (1u32 << 17) << 3 | 1 << 1;
         out.extend_from_slice(&block.to_le_bytes()[..3]);
         out.push(b':');
     }
 }
 
-/// A head that is on its way.
+/// Reads the request, and sends the head of a response.
 const BEGIN_ANSWER: Step = Do(|p| p.play(&[Request, HEAD]));
 
-/// The same, and a token.
+/// Reads the request, and sends a head and a token.
 const BEGIN_TOKENS: Step = Do(|p| p.play(&[Request, HEAD, TOKEN]));
 
 impl Behaviour {
-    /// A head and this event, and then nothing more.
+    /// Sends a head and this event, and then nothing more.
     const fn stalls(self, event: &'static [u8]) -> Behaviour {
         self.act(Act::Three([BEGIN_ANSWER, Send(event), Wait]))
     }
 
-    /// A head, a token and this event, and then nothing more.
+    /// Sends a head, a token and this event, and then nothing more.
     const fn stalls_after_token(self, event: &'static [u8]) -> Behaviour {
         self.act(Act::Three([BEGIN_TOKENS, Send(event), Wait]))
     }
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // Good, if unusual.
+    // Valid, if unusual.
     Behaviour::new("sse-drip", O::Ok)
         .about("a good answer, a byte a millisecond")
         .script(&[Request, HEAD, SO_FAR, TOKEN, DONE, Drip]),
@@ -156,7 +156,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-done-unended", O::Ok)
         .about("[DONE] without the blank line behind it, and closes")
         .script(&[Request, HEAD, TOKEN, Send(b"data: [DONE]")]),
-    // Ends that are none.
+    // Incomplete ends.
     Behaviour::new("sse-close-at-once", O::StreamShort)
         .about("a head, and closes")
         .script(&[Request, HEAD]),
@@ -187,7 +187,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n\
               <html></html>\n",
         ),
-    // Events that are none.
+    // Malformed events.
     Behaviour::new("sse-not-json", O::BadAnswer)
         .about("an event that is no JSON")
         .stalls_after_token(b"data: hello\n\n"),
@@ -229,7 +229,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
               Content-Length: 0\r\nConnection: close\r\n\r\n",
             ),
         ]),
-    // This one has no end.
+    // Streams without end.
     Behaviour::new("sse-token-flood", O::DeadlineExceeded)
         .about("tokens without end")
         .script(&[Request, HEAD, Flood(TOKEN_EVENT)]),
@@ -242,7 +242,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("sse-data-flood", O::BadAnswer)
         .about("lines of data, and never a blank one")
         .script(&[Request, HEAD, Flood(b"data: more and more\n")]),
-    // Packed.
+    // Content codings.
     Behaviour::new("sse-gzip-none", O::BadAnswer)
         .about("not gzip, although it says so")
         .script(&[Request, Write(|out, _| packed(out, "gzip")), TOKEN, DONE]),

@@ -1,4 +1,4 @@
-//! A file over HTTP/1.1 (RFC 9112), done wrong.
+//! Misbehaving servers of a file over HTTP/1.1 (RFC 9112).
 
 use std::io;
 
@@ -14,16 +14,16 @@ pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
 
 const GOOD_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 
-/// A good head, and less than it declares.
+/// A good head, with a shorter body than it declares.
 const HALF_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 
-/// The head of an answer in chunks.
+/// The head of a chunked response.
 const CHUNKED_HEAD: Step = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
 /// A chunk of 2^64 bytes.
 const OVER_2_64: Step = Send(b"10000000000000000\r\nhello\r\n");
 
-/// The chunk that is the last.
+/// The last chunk.
 const LAST_CHUNK: Step = Send(b"0\r\n");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[

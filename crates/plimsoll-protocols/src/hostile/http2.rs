@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2 (RFC 9113, RFC 7541), done wrong.
+//! Misbehaving gRPC servers over HTTP/2 (RFC 9113, RFC 7541).
 //!
 //! Long because it is one list.
 
@@ -18,20 +18,20 @@ pub(super) use fields::FIELD_BEHAVIOURS;
 /// `score.ScoreResponse { score: 1.0 }` with gRPC's prefix.
 const SCORE_MESSAGE: &[u8] = &[0, 0, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
-/// The client's preface.
+/// Reads the client's connection preface.
 const PREFACE: Step = Do(|p| p.take(24).map(drop));
 
-/// SETTINGS of ours.
+/// Sends SETTINGS.
 const SETTINGS: Step = Write(|out, _| write::settings(out, &[]));
 
-/// Reads up to the end of the first request, and returns its stream. The client's SETTINGS are
-/// acknowledged.
+/// Reads frames up to the end of the first request, acknowledges the client's SETTINGS, and returns the request's
+/// stream.
 pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     peer.play(&[PREFACE, SETTINGS])?;
     whole_request(peer)
 }
 
-/// Reads frames up to one with END_STREAM.
+/// Reads frames up to one with END_STREAM, and returns its stream.
 fn whole_request(peer: &mut Peer) -> io::Result<u32> {
     loop {
         let head = peer.take(9)?;
@@ -74,34 +74,34 @@ fn answer(out: &mut Vec<u8>, stream: u32) {
     trailers(out, stream);
 }
 
-/// A head, and half a message.
+/// Writes a head and half a message.
 fn half(out: &mut Vec<u8>, stream: u32) {
     head(out, stream);
     write::data(out, stream, &SCORE_MESSAGE[..8], End(false));
 }
 
-/// These fields, and the stream's end.
+/// Writes these fields with END_STREAM.
 fn ends(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     headers(out, stream, fields, End(true));
 }
 
-/// An answer that is trailers alone.
+/// Writes a response that consists of trailers only.
 fn status(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     ends(out, stream, &[&ANSWER_HEAD, fields].concat());
 }
 
-/// Such an answer with a status and a message in words.
+/// Writes such a response with a status and a message.
 fn refused(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
     let fields = [("grpc-status", number), ("grpc-message", message)];
     status(out, stream, &fields);
 }
 
-/// An answer whose message has these bytes, prefix included.
+/// Writes a response whose message consists of these bytes, prefix included.
 fn message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
     message_with(out, stream, &[], bytes);
 }
 
-/// The same with more fields in its head.
+/// Writes such a response with more fields in its head.
 fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[u8]) {
     headers(out, stream, &[&ANSWER_HEAD, more].concat(), End(false));
     for piece in bytes.chunks(16_384) {
@@ -110,7 +110,7 @@ fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[
     trailers(out, stream);
 }
 
-/// Good answers to whatever the client asks on the connection.
+/// Answers every request of the connection correctly.
 fn answers(peer: &mut Peer) -> io::Result<()> {
     loop {
         peer.play(&[Write(answer)])?;
@@ -125,17 +125,17 @@ fn pings(peer: &mut Peer) -> io::Result<()> {
     Ok(())
 }
 
-/// A HEADERS frame with this block as it is.
+/// Writes a HEADERS frame with this block, unchanged.
 fn block(out: &mut Vec<u8>, stream: u32, block: &[u8]) {
     write::header_block(out, stream, block, End(false));
 }
 
-/// A HEADERS frame whose block is to go on.
+/// Writes a HEADERS frame without END_HEADERS.
 fn open_block(out: &mut Vec<u8>, stream: u32) {
     frame(out, kind::HEADERS, 0, stream, &[0x88]);
 }
 
-/// A field's worth of what is to follow such a block.
+/// Writes a CONTINUATION with one field, without END_HEADERS.
 fn continuation(out: &mut Vec<u8>, stream: u32) {
     frame(out, kind::CONTINUATION, 0, stream, b"\x00\x01a\x01b");
 }
@@ -160,19 +160,19 @@ fn set(out: &mut Vec<u8>, setting: u16, value: u32) {
     write::settings(out, &[(setting, value)]);
 }
 
-/// GOAWAY that takes in requests up to this one.
+/// Writes a GOAWAY that covers requests up to this stream.
 fn goaway(out: &mut Vec<u8>, last: u32) {
     write::goaway(out, last, Code::NO_ERROR, b"");
 }
 
-/// A frame of this kind, as it is.
+/// Writes a frame of this kind, unchecked.
 fn frame(out: &mut Vec<u8>, kind: u8, bits: u8, stream: u32, payload: &[u8]) {
     write::head(out, payload.len(), kind, bits, stream);
     out.extend_from_slice(payload);
 }
 
 impl Behaviour {
-    /// After the client's preface these frames in place of good SETTINGS, and then nothing more.
+    /// After the client's preface, writes these frames in place of SETTINGS, and then nothing more.
     const fn first(self, frames: Frames) -> Behaviour {
         self.act(Act::Three([PREFACE, Write(frames), Wait]))
     }

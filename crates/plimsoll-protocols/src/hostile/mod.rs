@@ -1,11 +1,10 @@
-//! A reference server that misbehaves on purpose: a list of named behaviours over HTTP/2,
-//! HTTP/1.1, server-sent events, WebSocket, Bolt and TLS, each with the code that a good client reports.
+//! A reference server that misbehaves on purpose: named behaviours over HTTP/2, HTTP/1.1, server-sent events,
+//! WebSocket, Bolt and TLS, each with the outcome that a correct client reports.
 //!
-//! A behaviour is what happens to one connection whose client makes one call: raw bytes, and
-//! what to do with the socket. None of it is a protocol machine: a script reads as much of the
-//! request as it needs and writes what no server should. What a behaviour may cost is
-//! bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). `plimsoll serve hostile` calls
-//! this.
+//! A behaviour decides what happens to one connection whose client makes one call: it sends raw bytes, and controls
+//! the socket. It is not a protocol implementation: a script reads as much of the request as it needs, and writes
+//! what no server should. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]).
+//! `plimsoll serve hostile` calls this.
 
 use std::io;
 
@@ -24,7 +23,7 @@ pub use peer::{MAX_FLOOD, MAX_WAIT, Peer};
 pub use script::Behaviour;
 pub use server::{Hostile, HostileStats, Listening, MAX_CONNECTIONS};
 
-/// What the client is to speak.
+/// The protocol that the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wire {
     /// gRPC over HTTP/2.
@@ -52,7 +51,7 @@ impl Wire {
         Wire::Tls,
     ];
 
-    /// What people call it.
+    /// Returns the protocol's name in lists.
     pub fn name(self) -> &'static str {
         match self {
             Wire::Http2 => "HTTP/2",
@@ -64,7 +63,7 @@ impl Wire {
         }
     }
 
-    /// The scheme of the URL that a load takes.
+    /// Returns the URL scheme for loads.
     pub fn scheme(self) -> &'static str {
         match self {
             Wire::Http2 => "grpc",
@@ -87,7 +86,7 @@ impl Wire {
         some.iter().chain(more)
     }
 
-    /// Reads a whole request, and returns its number where it has one.
+    /// Returns the function that reads a request, and returns its number if it has one.
     fn request(self) -> fn(&mut Peer) -> io::Result<u32> {
         match self {
             Wire::Http2 => http2::request,
@@ -99,14 +98,14 @@ impl Wire {
     }
 }
 
-/// All behaviours, by wire.
+/// Returns all behaviours, grouped by protocol.
 pub fn behaviours() -> impl Iterator<Item = (Wire, &'static Behaviour)> {
     Wire::ALL
         .into_iter()
         .flat_map(|wire| wire.behaviours().map(move |b| (wire, b)))
 }
 
-/// The behaviour of that name.
+/// Returns the behaviour of this name.
 pub fn find(name: &str) -> Option<(Wire, &'static Behaviour)> {
     behaviours().find(|(_, behaviour)| behaviour.name == name)
 }

@@ -1,4 +1,4 @@
-//! One connection of the hostile server, as a script sees it.
+//! One connection of the hostile server, as scripts use it.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -10,17 +10,17 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, Stream};
 use socket2::SockRef;
 
-/// The longest that a script waits for its client, or leaves it waiting.
+/// The longest time that a script waits for its client, or leaves it waiting.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The most bytes that a flood sends over a connection.
 pub const MAX_FLOOD: usize = 256 << 20;
 
-/// The longest request that a script reads.
+/// The longest request that a script reads. Bytes.
 const MAX_REQUEST: usize = 1 << 20;
 
-/// What the connections of one behaviour know of each other: the sessions that were made, and
-/// those whose run has begun.
+/// State that the connections of one behaviour share: the number of sessions made, and the sessions whose run has
+/// begun.
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     made: AtomicU64,
@@ -28,22 +28,22 @@ pub(super) struct Runs {
     changed: Condvar,
 }
 
-/// Sessions whose runs are remembered.
+/// The most sessions whose runs are remembered.
 const MAX_RUNS: usize = 1 << 16;
 
-/// A client's connection.
+/// A connection with a client.
 pub struct Peer {
     stream: TcpStream,
     /// Set up by [`Peer::secure`].
     tls: Option<Box<ServerConnection>>,
     config: Option<Arc<ServerConfig>>,
-    /// Read, and not yet taken by the script.
+    /// Bytes that were read and not yet taken by the script.
     input: Vec<u8>,
     is_reset: bool,
     runs: Arc<Runs>,
-    /// Reads a whole request, and returns its number.
+    /// Reads a complete request, and returns its number.
     request: fn(&mut Peer) -> io::Result<u32>,
-    /// That of the last request, or 0.
+    /// The number of the last request, or 0.
     pub(super) number: u32,
 }
 
@@ -69,10 +69,10 @@ impl Peer {
         })
     }
 
-    /// A handshake as it should be; everything after it is encrypted.
+    /// Completes a correct TLS handshake; everything after it is encrypted.
     ///
     /// # Errors
-    /// The client's, and a server without a certificate.
+    /// Errors of the handshake, and a server without a certificate.
     pub(super) fn secure(&mut self) -> io::Result<()> {
         let config = self
             .config
@@ -86,7 +86,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends bytes, encrypted where the connection is.
+    /// Sends bytes, encrypted if the connection is.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return self.stream.write_all(bytes);
@@ -98,19 +98,19 @@ impl Peer {
         Ok(())
     }
 
-    /// Sends what `bytes` appends.
+    /// Sends the bytes that the closure appends.
     pub(super) fn write(&mut self, bytes: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
         let mut out = Vec::new();
         bytes(&mut out);
         self.send(&out)
     }
 
-    /// Sends bytes as they are, past TLS.
+    /// Sends bytes unencrypted, bypassing TLS.
     pub(super) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Ends TLS in good order, and leaves the connection open.
+    /// Sends close_notify, and leaves the connection open.
     pub(super) fn close_notify(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -121,7 +121,7 @@ impl Peer {
         Ok(())
     }
 
-    /// A byte at a time, 1 ms apart.
+    /// Sends one byte per millisecond.
     pub(super) fn drip(&mut self, bytes: &[u8]) -> io::Result<()> {
         for byte in bytes {
             self.send(&[*byte])?;
@@ -130,9 +130,9 @@ impl Peer {
         Ok(())
     }
 
-    /// The same bytes again and again, up to [`MAX_FLOOD`], and then silence: what the client
-    /// notices does not depend on how fast it reads. Reads nothing meanwhile. Ends well, too,
-    /// where the client takes no more or has gone.
+    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing: what the client notices does not
+    /// depend on how fast it reads. Nothing is read meanwhile. Also succeeds if the client stops reading or
+    /// disconnects.
     pub(super) fn flood(&mut self, bytes: &[u8]) -> io::Result<()> {
         let block = bytes.repeat((64 << 10) / bytes.len().max(1) + 1);
         let mut sent = 0;
@@ -145,7 +145,7 @@ impl Peer {
         self.wait()
     }
 
-    /// Reads more into the input.
+    /// Reads more bytes into the input buffer.
     fn fill(&mut self) -> io::Result<()> {
         let mut buffer = [0; 16 << 10];
         let n = match &mut self.tls {
@@ -159,7 +159,7 @@ impl Peer {
         Ok(())
     }
 
-    /// The next `n` bytes of the client.
+    /// Takes the next `n` bytes from the client.
     pub(super) fn take(&mut self, n: usize) -> io::Result<Vec<u8>> {
         while self.input.len() < n {
             self.fill()?;
@@ -167,13 +167,13 @@ impl Peer {
         Ok(self.input.drain(..n).collect())
     }
 
-    /// Reads a whole request, and remembers its number.
+    /// Reads a complete request, and remembers its number.
     pub(super) fn read_request(&mut self) -> io::Result<()> {
         self.number = (self.request)(self)?;
         Ok(())
     }
 
-    /// Bytes up to and with `end`.
+    /// Takes bytes up to `end`, and `end` itself.
     pub(super) fn take_until(&mut self, end: &[u8]) -> io::Result<Vec<u8>> {
         loop {
             if let Some(at) = self.input.windows(end.len()).position(|w| w == end) {
@@ -183,7 +183,7 @@ impl Peer {
         }
     }
 
-    /// Reads and throws away until the client closes, or for [`MAX_WAIT`].
+    /// Reads and discards until the client closes, or for [`MAX_WAIT`].
     pub(super) fn wait(&mut self) -> io::Result<()> {
         self.input.clear();
         while self.fill().is_ok() {
@@ -192,10 +192,10 @@ impl Peer {
         Ok(())
     }
 
-    /// Reads nothing and writes nothing until the client goes, or for [`MAX_WAIT`].
+    /// Neither reads nor writes until the client disconnects, or for [`MAX_WAIT`].
     pub(super) fn ignore(&mut self) -> io::Result<()> {
         let mut byte = [0];
-        // What is there is not taken, so only an end shows.
+        // Pending bytes are left unread, so only the end of the connection is noticed.
         for _ in 0..MAX_WAIT.as_millis() / 20 {
             std::thread::sleep(Duration::from_millis(20));
             if matches!(self.stream.take_error(), Ok(Some(_)) | Err(_)) {
@@ -211,12 +211,12 @@ impl Peer {
         Ok(())
     }
 
-    /// A name for a session.
+    /// Returns a new session id.
     pub(super) fn session(&self) -> String {
         format!("hostile-{}", self.runs.made.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Lets the session's socket go on.
+    /// Records that a session's run has begun, and wakes its socket's connection.
     pub(super) fn begin_run(&self, session: &str) {
         let mut begun = self
             .runs
@@ -230,7 +230,7 @@ impl Peer {
         self.runs.changed.notify_all();
     }
 
-    /// Until the session's run has begun, over whichever connection, or for [`MAX_WAIT`].
+    /// Waits until the session's run has begun on any connection, or for [`MAX_WAIT`].
     pub(super) fn await_run(&self, session: &str) {
         let begun = self
             .runs
@@ -243,25 +243,25 @@ impl Peer {
             .wait_timeout_while(begun, MAX_WAIT, |begun| !begun.contains(session));
     }
 
-    /// Says that no more will come, and goes on reading.
+    /// Closes the sending side, and goes on reading.
     pub(super) fn half_close(&mut self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write)?;
         self.wait()
     }
 
-    /// The connection ends with RST.
+    /// Makes the connection end with RST.
     pub(super) fn reset(&mut self) -> io::Result<()> {
         SockRef::from(&self.stream).set_linger(Some(Duration::ZERO))?;
         self.is_reset = true;
         Ok(())
     }
 
-    /// Closes: what was sent arrives, whatever the client has still sent.
+    /// Closes the connection in such a way that everything sent arrives, whatever the client still sends.
     pub(super) fn close(mut self) {
         if self.is_reset || self.stream.shutdown(Shutdown::Write).is_err() {
             return;
         }
-        // Unread bytes would make RST of it. A client that never closes is left.
+        // Unread bytes would turn the close into RST. A client that never closes is abandoned.
         let _ = self.stream.set_read_timeout(Some(Duration::from_secs(1)));
         self.tls = None;
         let _ = self.wait();

@@ -1,4 +1,4 @@
-//! Behaviours are scripts, and this plays them.
+//! The scripts of behaviours, and their interpreter.
 
 use std::io;
 use std::mem;
@@ -8,21 +8,21 @@ use plimsoll_model::Outcome;
 use super::peer::Peer;
 use super::session::{self, Acts};
 
-/// One way to misbehave.
+/// One kind of misbehaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// Unique among all, and never renamed.
+    /// Unique among all behaviours; users refer to it, so it is never renamed.
     pub name: &'static str,
-    /// What the server does, in a few words.
+    /// A short description for lists.
     pub about: &'static str,
-    /// What a good client reports of the call.
+    /// The outcome that a correct client reports for the call.
     pub outcome: Outcome,
-    /// Needs the server's certificate and key: the handshake is a good one.
+    /// Needs a certificate and key, because the handshake succeeds.
     pub needs_certificate: bool,
     pub(super) act: Act,
 }
 
-/// What happens to a connection, which ends with it.
+/// What happens on a connection, which is closed afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     Script(&'static [Step]),
@@ -30,22 +30,22 @@ pub(super) enum Act {
     Session(Acts),
 }
 
-/// Appends bytes that answer the request of this number.
+/// Appends bytes in response to the request of this number.
 pub(super) type Frames = fn(&mut Vec<u8>, u32);
 
-/// One step of a script. What is written in one go leaves in one go.
+/// One step of a script. Consecutive writes are sent together.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
-    /// Reads a whole request, whatever that is on this wire.
+    /// Reads a complete request of the protocol.
     Request,
     Send(&'static [u8]),
     Write(Frames),
-    /// Has what was written leave a byte at a time.
+    /// Sends what was written one byte at a time.
     Drip,
-    /// These bytes again and again.
+    /// Sends these bytes repeatedly.
     Flood(&'static [u8]),
     FloodOf(Frames),
-    /// Past TLS.
+    /// Sends bytes unencrypted, bypassing TLS.
     Raw(Frames),
     Wait,
     Ignore,
@@ -56,7 +56,7 @@ pub(super) enum Step {
 }
 
 impl Behaviour {
-    /// `outcome`: what a good client reports.
+    /// Makes a behaviour without a script; `outcome` is what a correct client reports.
     pub(super) const fn new(name: &'static str, outcome: Outcome) -> Behaviour {
         Behaviour {
             name,
@@ -79,12 +79,12 @@ impl Behaviour {
         self.act(Act::Script(script))
     }
 
-    /// After a whole request these bytes, and then nothing more.
+    /// Reads a request, sends these bytes, and then nothing more.
     pub(super) const fn instead(self, bytes: &'static [u8]) -> Behaviour {
         self.act(Act::Three([Step::Request, Step::Send(bytes), Step::Wait]))
     }
 
-    /// After a whole request these bytes, and the others without end.
+    /// Reads a request, sends `begin`, and then `endless` repeatedly.
     pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> Behaviour {
         self.act(Act::Three([
             Step::Request,
@@ -93,13 +93,13 @@ impl Behaviour {
         ]))
     }
 
-    /// After a whole request these frames, and then nothing more.
+    /// Reads a request, sends these frames, and then nothing more.
     pub(super) const fn frames(self, frames: Frames) -> Behaviour {
         self.act(Act::Three([Step::Request, Step::Write(frames), Step::Wait]))
     }
 
     /// # Errors
-    /// The connection's: a client may end it in the middle of a script.
+    /// Errors of the connection, because a client may close it within a script.
     pub(super) fn play(&self, peer: &mut Peer) -> io::Result<()> {
         match &self.act {
             Act::Script(steps) => peer.play(steps),
@@ -126,7 +126,7 @@ impl Peer {
         self.send(&out)
     }
 
-    /// A step that does more than write.
+    /// Runs a step that does more than write.
     fn step(&mut self, step: Step) -> io::Result<()> {
         match step {
             Step::Request => self.read_request(),

@@ -1,4 +1,4 @@
-//! The sockets of the hostile server: a port a behaviour, a thread a connection.
+//! The listening sockets of the hostile server: one port for each behaviour, one thread for each connection.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::peer::{Peer, Runs};
 use super::{Behaviour, Wire};
 use crate::serving::{Listen, ServeError, Tls};
 
-/// Connections that are served at once; more are closed as they come.
+/// The most connections that are served at once; further ones are closed immediately.
 pub const MAX_CONNECTIONS: usize = 512;
 
-/// What was counted.
+/// Counts of connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostileStats {
-    /// Connections in all.
+    /// Connections accepted.
     pub accepted: u64,
-    /// Over [`MAX_CONNECTIONS`], and closed at once.
+    /// Connections closed immediately because of [`MAX_CONNECTIONS`].
     pub refused: u64,
 }
 
-/// A behaviour and where it listens.
+/// A behaviour and its address.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
-    /// What is spoken there.
+    /// The protocol spoken there.
     pub wire: Wire,
-    /// What it does with each connection.
+    /// The behaviour of each connection.
     pub behaviour: &'static Behaviour,
     /// The address, with the port that the system chose.
     pub address: SocketAddr,
 }
 
 impl Listening {
-    /// What a load takes. Certificates are for names, so TLS is reached by one.
+    /// Returns the URL for a load. Over TLS it has a host name, because certificates are issued for names.
     pub fn url(&self) -> String {
         let (scheme, address) = (self.wire.scheme(), self.address);
         match self.wire {
@@ -50,7 +50,7 @@ impl Listening {
     }
 }
 
-/// Every behaviour asked for, bound and not yet served.
+/// The chosen behaviours, bound and not yet served.
 pub struct Hostile {
     listeners: Vec<(TcpListener, Wire, &'static Behaviour)>,
     listening: Vec<Listening>,
@@ -65,11 +65,11 @@ struct Shared {
 }
 
 impl Hostile {
-    /// A port for each of `behaviours`: that of `first` and those after it, or free ones where
-    /// it is 0. `tls`: for behaviours that begin with a good handshake.
+    /// Binds a port for each of `behaviours`: that of `first` and those after it, or free ones if it is 0. `tls` is
+    /// for behaviours that begin with a correct handshake.
     ///
     /// # Errors
-    /// A certificate that can't be used, and the first port that can't be had, named.
+    /// When the certificate can't be used, or a port can't be bound; the message names it.
     pub fn bind(
         behaviours: &[(Wire, &'static Behaviour)],
         first: SocketAddr,
@@ -81,7 +81,7 @@ impl Hostile {
                 let config = tls.server_config(None)?.config;
                 let mut config = ServerConfig::clone(&config);
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
-                // No script reads them, and a client that closes early would be reset.
+                // No script needs tickets, and tickets left unread would turn a client's early close into RST.
                 config.send_tls13_tickets = 0;
                 Some(Arc::new(config))
             }
@@ -131,13 +131,12 @@ impl Hostile {
         Ok(hostile)
     }
 
-    /// What listens where, in the order it was asked for.
+    /// Returns the endpoints, in the order in which they were given.
     pub fn listening(&self) -> &[Listening] {
         &self.listening
     }
 
-    /// Serves from threads of its own, which end with the process; what `stats` returns
-    /// goes on counting.
+    /// Serves on threads that end with the process; the returned function reads the counts.
     ///
     /// # Errors
     /// When the system starts no more threads.
@@ -160,7 +159,7 @@ fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, sha
     let runs = Arc::new(Runs::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Descriptors have run out, for a while.
+            // The process is out of descriptors for now.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
@@ -174,7 +173,7 @@ fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, sha
         let body = move || {
             let config = of_thread.config.clone();
             if let Ok(mut peer) = Peer::new(stream, wire.request(), config, runs) {
-                // Clients may end connections in the middle of a script.
+                // Clients may close the connection within a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();
             }

@@ -1,6 +1,6 @@
-//! A session as it should be, each of whose steps a behaviour may replace.
+//! A correct session whose steps behaviours replace one at a time.
 //!
-//! API and sockets share an address: a connection is what its first request makes of it.
+//! API and WebSockets share an address: the first request on a connection decides which it is.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
 
 use super::peer::Peer;
 
-/// What a connection does at each of the steps of a session.
+/// What a connection does at each step of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Acts {
     pub create: fn(&mut Peer) -> io::Result<()>,
     pub run: fn(&mut Peer) -> io::Result<()>,
-    /// In place of the answer to the upgrade; its argument is the right accept key.
+    /// Answers the upgrade; the argument is the correct accept key.
     pub upgrade: fn(&mut Peer, &str) -> io::Result<()>,
-    /// On the open socket, once a run has begun.
+    /// Writes to the open socket once a run has begun.
     pub stream: fn(&mut Peer) -> io::Result<()>,
 }
 
@@ -33,7 +33,7 @@ pub(super) const GOOD: Acts = Acts {
     },
 };
 
-/// Answers requests until the connection is a socket, or has ended.
+/// Answers requests until the connection becomes a WebSocket, or ends.
 pub(super) fn play(peer: &mut Peer, acts: &Acts) -> io::Result<()> {
     loop {
         let head = peer.take_until(b"\r\n\r\n")?;
@@ -89,7 +89,7 @@ pub(super) fn text(peer: &mut Peer, text: &str) -> io::Result<()> {
     frame(peer, Opcode::Text, text.as_bytes())
 }
 
-/// Tokens of these numbers.
+/// Sends tokens with these numbers.
 pub(super) fn tokens(peer: &mut Peer, numbers: &[u64]) -> io::Result<()> {
     for seq in numbers {
         text(

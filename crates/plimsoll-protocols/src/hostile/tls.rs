@@ -1,4 +1,4 @@
-//! TLS 1.3 (RFC 8446) about a file over HTTP/1.1, done wrong.
+//! Misbehaving TLS 1.3 servers (RFC 8446) of a file over HTTP/1.1.
 
 use std::io;
 
@@ -18,26 +18,26 @@ fn hello(peer: &mut Peer) -> io::Result<Vec<u8>> {
     peer.take(usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
 
-/// A record of this type, as it is.
+/// Writes a record of this type, unencrypted.
 fn record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
     let [high, low] = (payload.len() as u16).to_be_bytes();
     out.extend([kind, 3, 3, high, low]);
     out.extend(payload);
 }
 
-/// A fatal alert of this description (RFC 8446 §6).
+/// Writes a fatal alert of this description (RFC 8446 §6).
 fn alert(out: &mut Vec<u8>, description: u8) {
     record(out, 21, &[2, description]);
 }
 
-/// The beginning of a ServerHello of 16 MiB.
+/// Writes the beginning of a ServerHello of 16 MiB.
 fn huge_message(out: &mut Vec<u8>, _: u32) {
     record(out, 22, &[2, 0xff, 0xff, 0xff]);
 }
 
-/// A ServerHello with this suite and extensions, which repeats the client's session id.
+/// Makes a ServerHello with this suite and extensions, which repeats the client's session id.
 fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
-    // 4 of head, 2 of version, 32 of random; then the session id with its length.
+    // 4 bytes of head, 2 of version, 32 of random; then the session id with its length.
     let id = client.get(38).map_or(0, |n| usize::from(*n));
     let id = client.get(39..39 + id).unwrap_or_default();
     let mut body = vec![3, 3];
@@ -62,13 +62,13 @@ fn replies(peer: &mut Peer, suite: u16, extensions: &[u8]) -> io::Result<()> {
 fn replies_in_1_1(peer: &mut Peer) -> io::Result<()> {
     let client = hello(peer)?;
     let mut message = server_hello(&client, 0xc013, &[]);
-    // Behind the message's head is the version.
+    // The version follows the message's head.
     message[4..6].copy_from_slice(&[3, 2]);
     peer.write(|out| record(out, 22, &message))
 }
 
-/// Answers a ClientHello with ServerHellos of these extensions whose random says that each is a
-/// HelloRetryRequest (§4.1.3).
+/// Answers a ClientHello with ServerHellos of these extensions, whose random value marks each as a HelloRetryRequest
+/// (§4.1.3).
 fn retries(peer: &mut Peer, extensions: &[&[u8]]) -> io::Result<()> {
     let client = hello(peer)?;
     for extensions in extensions {
@@ -89,25 +89,25 @@ const HALF_HELLO: Step = Do(|p| {
     p.write(|out| record(out, 22, &message[..message.len() / 2]))
 });
 
-/// `supported_versions` with TLS 1.3, as every ServerHello of it has.
+/// The extension `supported_versions` with TLS 1.3, which every ServerHello has.
 const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 
-/// The same and a cookie, which makes a retry legal, but not a second one.
+/// The same with a cookie, which makes one retry legal, but not a second one.
 const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
-/// A good handshake and the request behind it.
+/// Completes a correct handshake, and reads the request.
 const REQUEST: Step = Do(|p| {
     p.secure()?;
     http1::request(p).map(drop)
 });
 
-/// The same, and an answer's head with less of a body than it declares.
+/// The same, followed by the head of a response and a shorter body than it declares.
 const HALF_ANSWER: Step = Do(|p| {
     p.play(&[REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
 });
 
-/// Begins with a good handshake.
+/// Makes a behaviour that begins with a correct handshake.
 const fn secured(name: &'static str, outcome: O) -> Behaviour {
     Behaviour {
         needs_certificate: true,
@@ -115,7 +115,7 @@ const fn secured(name: &'static str, outcome: O) -> Behaviour {
     }
 }
 
-/// Answers a ClientHello with this alert.
+/// Makes a behaviour that answers a ClientHello with this alert.
 const fn alerts<const DESCRIPTION: u8>(
     name: &'static str,
     outcome: O,
@@ -127,7 +127,7 @@ const fn alerts<const DESCRIPTION: u8>(
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
-    // These misbehave in answer to the ClientHello.
+    // Misbehaviour in response to the ClientHello.
     Behaviour::new("tls-close-at-hello", O::TlsFailed)
         .about("closes after the ClientHello")
         .script(&[Request]),
@@ -226,7 +226,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("tls-alert-cut", O::TlsFailed)
         .about("an alert of one byte")
         .frames(|out, _| record(out, 21, &[2])),
-    // After a good handshake.
+    // After a correct handshake.
     secured("tls-close-after-handshake", O::ConnectionClosed)
         .about("closes in good order, without an answer")
         .script(&[REQUEST, CloseNotify]),

@@ -1,4 +1,4 @@
-//! A token-streaming session, its API and its WebSocket (RFC 6455), done wrong.
+//! Misbehaving servers of a token-streaming session: its API and its WebSocket (RFC 6455).
 
 use std::io;
 
@@ -10,22 +10,22 @@ use super::script::{Act, Behaviour, Step::*};
 use super::session::{Acts, GOOD, done, frame, http, json, switching, text, tokens};
 
 impl Behaviour {
-    /// Replaces the answer that makes a session.
+    /// Replaces the response that creates a session.
     const fn create(self, create: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { create, ..GOOD }))
     }
 
-    /// Replaces the answer that begins a run.
+    /// Replaces the response that starts a run.
     const fn run(self, run: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { run, ..GOOD }))
     }
 
-    /// Replaces the answer to the upgrade.
+    /// Replaces the response to the upgrade.
     const fn upgrade(self, upgrade: fn(&mut Peer, &str) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { upgrade, ..GOOD }))
     }
 
-    /// Replaces what is sent on the open socket, once a run has begun.
+    /// Replaces what is sent on the open socket once a run has begun.
     const fn stream(self, stream: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
         self.act(Act::Session(Acts { stream, ..GOOD }))
     }
@@ -33,30 +33,30 @@ impl Behaviour {
 
 const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
 
-/// The answer to a run with this Transfer-Encoding, and whatever fields follow it.
+/// Answers a run with this Transfer-Encoding, which may be followed by further fields.
 fn run_answer(peer: &mut Peer, coding: &str, body: &str) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n{body}");
     peer.send(answer.as_bytes())
 }
 
-/// A status line, and header fields without end.
+/// Sends a status line, and then header fields without end.
 fn floods_fields(peer: &mut Peer, status: &[u8]) -> io::Result<()> {
     peer.send(status)?;
     peer.flood(b"X-More: and more\r\n")
 }
 
-/// The connection's end.
+/// Ends the connection.
 fn ends() -> io::Result<()> {
     Err(io::ErrorKind::Other.into())
 }
 
-/// Tokens of these numbers, and the end of the run.
+/// Sends tokens with these numbers, and the end of the run.
 fn streams(peer: &mut Peer, numbers: &[u64], end: u64) -> io::Result<()> {
     tokens(peer, numbers)?;
     done(peer, end)
 }
 
-/// A token, and then these bytes where a frame should be.
+/// Sends a token, and then these bytes in place of a frame.
 fn raw(peer: &mut Peer, bytes: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     peer.send(bytes)?;
@@ -69,7 +69,7 @@ fn masked(peer: &mut Peer) -> io::Result<()> {
     raw(peer, &out)
 }
 
-/// Good frames, a byte at a time.
+/// Sends correct frames, one byte at a time.
 fn drips(peer: &mut Peer) -> io::Result<()> {
     let mut out = Vec::new();
     for token in [
@@ -82,11 +82,11 @@ fn drips(peer: &mut Peer) -> io::Result<()> {
     done(peer, 3)
 }
 
-/// The end of a run that failed.
+/// The last frame of a run that failed.
 const FAILED_RUN: &str =
     r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
 
-/// A token, and a close frame with this payload.
+/// Sends a token, and a close frame with this payload.
 fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     frame(peer, Opcode::Close, payload)?;

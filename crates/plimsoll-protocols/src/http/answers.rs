@@ -1,4 +1,4 @@
-//! What the answers of `[call.http]` consist of: events, tokens, or messages of a WebSocket.
+//! Resolves how `[call.http]` reads answers: as events, as tokens, or as messages of a WebSocket.
 
 use plimsoll_model::plan::{Goodput, TokenCounter};
 use plimsoll_model::spec::{MetadataSpec, Problems, SharedValue, Surroundings};
@@ -49,7 +49,7 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
     })
 }
 
-/// Keys that say which event ends a stream, where there is none to look for.
+/// Reports the keys that name the last event and the error event, for answers that have none to look for.
 fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [
         ("stream_until", &call.stream_until),
@@ -61,7 +61,7 @@ fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
     }
 }
 
-/// What counts the tokens of answers, besides the service.
+/// Resolves the tokenizer that counts tokens besides the service.
 pub(super) fn http_tokenizer(
     problems: &mut Problems,
     call: &HttpSpec,
@@ -82,7 +82,7 @@ pub(super) fn http_tokenizer(
     )
 }
 
-/// The event that ends an answer well, and the one that reports an error.
+/// Resolves the event that ends an answer successfully, and the one that reports an error.
 fn ends(
     problems: &mut Problems,
     call: &HttpSpec,
@@ -95,7 +95,7 @@ fn ends(
     )
 }
 
-/// Which event is meant by `key`.
+/// Parses the event that `key` names.
 pub(super) fn event_match(
     problems: &mut Problems,
     key: &str,
@@ -124,7 +124,7 @@ pub(super) fn event_match(
     Some(meant)
 }
 
-/// The WebSocket that the request opens, if it is to open one.
+/// Resolves the WebSocket that the request opens, if it opens one.
 pub(super) fn http_socket(
     problems: &mut Problems,
     call: &HttpSpec,
@@ -212,7 +212,7 @@ pub(super) fn http_socket(
     }))
 }
 
-/// The subprotocols that are offered, in order.
+/// Resolves the subprotocols to offer, in order of preference.
 fn subprotocols(
     problems: &mut Problems,
     socket: &WebSocketSpec,
@@ -229,12 +229,12 @@ fn subprotocols(
             ),
             Some(SharedValue::Constant(typed)) => {
                 problems.refuse_fields(SUBPROTOCOL_KEY, Some(&typed));
-                // Commas divide the names, as in the header field.
+                // Commas separate names, as in the header field.
                 names.extend(typed.split(',').map(|name| name.trim().to_owned()));
             }
         }
     }
-    // It may be secret, and is not shown.
+    // The name may be secret, so the message does not show it.
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if names
         .iter()

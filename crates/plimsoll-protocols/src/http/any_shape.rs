@@ -1,17 +1,17 @@
-//! Values of JSON whose shape is the service's own affair: what is of use is read, the rest passed over.
+//! Deserialization of JSON whose shape differs between services: reads the values that matter, and skips the rest.
 //!
-//! A value of a shape that nobody expects is no error here, only JSON that is none is. `tokens` reads events with this.
+//! A value of an unexpected shape is no error here; only invalid JSON is one. `tokens` reads events with this.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A type that is read from a value of any shape. Each function takes one shape; the defaults ignore it.
+/// A type that can be read from a JSON value of any shape. Each method takes one shape; the defaults ignore it.
 pub(super) trait FromAnyShape<'de>: Default {
     fn take_text(&mut self, _text: Cow<'de, str>) {}
 
-    /// Numbers beyond 2^53 are rounded.
+    /// Takes a number; integers beyond 2^53 are rounded.
     fn take_number(&mut self, _number: f64) {}
 
     fn take_bool(&mut self, _value: bool) {}
@@ -27,7 +27,7 @@ pub(super) trait FromAnyShape<'de>: Default {
     }
 }
 
-/// What was read of a value.
+/// A value that is read by the methods of [`FromAnyShape`].
 pub(super) struct AnyShape<T>(pub(super) T);
 
 impl<'de, T: FromAnyShape<'de>> Deserialize<'de> for AnyShape<T> {
@@ -94,7 +94,7 @@ impl<'de, T: FromAnyShape<'de>> Visitor<'de> for ShapeVisitor<T> {
     }
 }
 
-/// Reads the value behind a key.
+/// Reads the value of the current key.
 pub(super) fn value<'de, T, A>(object: &mut A) -> Result<T, A::Error>
 where
     T: FromAnyShape<'de>,
@@ -103,16 +103,16 @@ where
     object.next_value::<AnyShape<T>>().map(|value| value.0)
 }
 
-/// Passes over the value behind a key.
+/// Skips the value of the current key.
 pub(super) fn skip<'de, A: MapAccess<'de>>(object: &mut A) -> Result<(), A::Error> {
     object.next_value::<IgnoredAny>().map(|_| ())
 }
 
-/// The key of an entry: not copied where it has no escapes.
+/// The key of an entry, borrowed unless it has escapes.
 #[derive(serde::Deserialize)]
 pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
-/// A text; empty where the value is none.
+/// A string; empty if the value is of another type.
 #[derive(Default)]
 pub(super) struct Word<'a>(pub(super) Cow<'a, str>);
 
@@ -122,7 +122,7 @@ impl<'de> FromAnyShape<'de> for Word<'de> {
     }
 }
 
-/// A number of things, also where it is written as a text or with a point; `None` where the value is none.
+/// A count, also if it is written as a string or with a decimal point; `None` for other values.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Quantity(pub(super) Option<u64>);
 
@@ -134,13 +134,13 @@ impl<'de> FromAnyShape<'de> for Quantity {
     }
 
     fn take_number(&mut self, number: f64) {
-        // No answer has more; sums of larger counts would not fit.
+        // No answer has more tokens, and sums of larger counts could overflow.
         let is_plausible = (0.0..=f64::from(u32::MAX)).contains(&number);
         self.0 = is_plausible.then_some(number as u64);
     }
 }
 
-/// Whether a value says something: it is none of null, false, 0, and an empty text, list or object.
+/// Whether a value is set: not null, false, 0, or an empty string, list or object.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Given(pub(super) bool);
 
@@ -172,8 +172,8 @@ impl<'de> FromAnyShape<'de> for Given {
     }
 }
 
-/// Makes JSON of what common libraries write in its place, or `None` if there is nothing to mend: bytes that are no
-/// UTF-8, halves of surrogate pairs, control characters within texts, `NaN` and `Infinity`.
+/// Repairs the invalid JSON that common libraries write: bytes that are not UTF-8, unpaired surrogates, control
+/// characters within strings, `NaN` and `Infinity`. Returns `None` if there is nothing to repair.
 pub(super) fn mended(data: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(data);
     let mut is_mended = matches!(text, Cow::Owned(_));
@@ -208,19 +208,19 @@ pub(super) fn mended(data: &[u8]) -> Option<String> {
     is_mended.then_some(out)
 }
 
-/// The unit of UTF-16 that an escape at the beginning of `text` stands for.
+/// Returns the UTF-16 code unit of an escape at the beginning of `text`.
 fn unit(text: &str) -> Option<u16> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u16::from_str_radix(digits, 16).ok()
 }
 
-/// An escaped surrogate pair begins `text`.
+/// Returns whether `text` begins with an escaped surrogate pair.
 fn is_pair(text: &str) -> bool {
     let second = text.get(6..).and_then(unit);
     matches!(unit(text), Some(0xd800..=0xdbff)) && matches!(second, Some(0xdc00..=0xdfff))
 }
 
-/// The length of an escape at the beginning of `text` that is half of a surrogate pair, and alone.
+/// Returns the length of an escaped, unpaired surrogate at the beginning of `text`.
 fn surrogate(text: &str) -> Option<usize> {
     let is_half = matches!(unit(text), Some(0xd800..=0xdfff));
     (is_half && !is_pair(text)).then_some(6)
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_given_unless_empty() {
+    fn empty_values_count_as_unset() {
         for json in ["1", "-1", "0.5", "\"x\"", "true", "[0]", "{\"a\":null}"] {
             assert!(read::<Given>(json).0, "{json}");
         }

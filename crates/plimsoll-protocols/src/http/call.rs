@@ -1,4 +1,4 @@
-//! A call over HTTP, resolved.
+//! An HTTP call with all defaults resolved.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
-/// What a call is that makes a connection and nothing else.
+/// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";
 
-/// Which HTTP is spoken.
+/// The version of HTTP that a call uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HttpVersion {
     /// RFC 9112.
     #[default]
     V1,
-    /// RFC 9113; in plaintext by prior knowledge.
+    /// RFC 9113; without TLS by prior knowledge.
     V2,
-    /// Over TLS what the server chooses by ALPN, in plaintext 1.1.
+    /// Over TLS the version that the server chooses by ALPN; in plaintext HTTP/1.1.
     Auto,
 }
 
@@ -26,7 +26,7 @@ impl HttpVersion {
     /// All versions, in the order in which messages list them.
     pub const ALL: [HttpVersion; 3] = [HttpVersion::V1, HttpVersion::V2, HttpVersion::Auto];
 
-    /// Returns the name that flags and plans have for it.
+    /// Returns the name in flags and plans.
     pub const fn name(self) -> &'static str {
         match self {
             HttpVersion::V1 => "1.1",
@@ -39,51 +39,52 @@ impl HttpVersion {
 /// One kind of request over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
-    /// Which is spoken, or who chooses.
+    /// The version of HTTP.
     pub version: HttpVersion,
     /// The request's method.
     pub method: String,
-    /// Path and query, with the leading slash. Where they vary: as typed.
+    /// Path and query, with the leading slash; as typed where they vary.
     pub path: String,
-    /// `Host`; `None`: host:port of the target.
+    /// The `Host`; `None` uses host:port of the target.
     pub host: Option<String>,
-    /// In order, names in lower case. Values may be secret: the run directory keeps only the names.
+    /// Header fields in order, names in lower case. Values may be secret: the run directory keeps only the names.
     pub headers: Vec<(String, String)>,
-    /// Names that HTTP/1.1 sends as they are here, whatever their case in `headers`.
+    /// Names in the case in which HTTP/1.1 sends them; in `headers` they are in lower case.
     pub typed_names: Vec<String>,
-    /// Empty: none.
+    /// The body; empty means none.
     pub body: Vec<u8>,
-    /// What differs from call to call; `None`: every call sends the same.
+    /// The parts that differ from call to call; `None` if every call sends the same.
     pub varying: Option<VaryingHttp>,
-    /// Statuses of calls that succeed, from and to.
+    /// Ranges of the statuses of successful calls, first and last.
     pub expect: Vec<(u16, u16)>,
-    /// Fields that an answer has to have, names in lower case.
+    /// Fields that an answer must have, names in lower case.
     pub expect_headers: Vec<(String, String)>,
-    /// Text that a body has to hold.
+    /// Text that the body must contain.
     pub expect_body: Option<String>,
-    /// Bytes that a body has to have, as it is received.
+    /// The length that a body must have, as received. Bytes.
     pub expect_size: Option<u64>,
-    /// Packed answers are asked for, and unpacked.
+    /// Asks for compressed answers, and decodes them.
     pub compressed: bool,
-    /// The path is a file's: a page that says that it is missing fails, whatever its status.
+    /// The path is that of a file: an error page fails, even if its status is 200.
     pub is_file: bool,
-    /// Connections are made, and nothing is sent over them.
+    /// Only makes connections, and sends nothing over them.
     pub handshake_only: bool,
-    /// The request opens a WebSocket, and its body is what each call sends over it.
+    /// Opens a WebSocket; each call sends the body as a frame.
     pub socket: Option<Box<SocketCall>>,
-    /// `None`: a body is one piece.
+    /// Reads the body as a stream of events; `None` reads it as a whole.
     pub stream: Option<EventStream>,
-    /// A stream that has lasted for so long is ended, and its call has succeeded.
+    /// Ends a stream after this time, as a success.
     pub stream_duration: Option<Duration>,
-    /// Streams that have brought events, and of which none has ended by itself, end with the load as a success.
+    /// Ends streams with the load, as a success, if they have brought events and none of the run's streams has ended
+    /// by itself.
     pub ends_with_load: bool,
-    /// Counts the tokens of streamed answers, besides the service.
+    /// Counts the tokens of streamed answers, besides the service's own count.
     pub tokenizer: Option<TokenCounter>,
-    /// A user makes several such calls, each of which carries the messages so far.
+    /// Makes each user send several such calls, with the messages so far.
     pub conversation: Option<Box<Conversation>>,
-    /// Answers with a body larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
+    /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
-    /// Answers with a larger head fail with `HEAD_TOO_LARGE`. Bytes.
+    /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
     pub max_head: u32,
 }
 
@@ -154,8 +155,8 @@ impl Call for HttpCall {
 }
 
 impl HttpCall {
-    /// A request that was sent twice does what one does (RFC 9110, 9.2.2): by its method, or because the server knows
-    /// by a key which requests are the same.
+    /// Returns whether sending the request twice has the effect of sending it once (RFC 9110 §9.2.2), because of its
+    /// method or its idempotency key.
     pub(super) fn is_idempotent(&self) -> bool {
         let has_key = || {
             let varying = self.varying.iter().flat_map(|all| &all.headers);
@@ -167,7 +168,7 @@ impl HttpCall {
         by_method.contains(&&*self.method) || has_key()
     }
 
-    /// A field's name as HTTP/1.1 sends it.
+    /// Returns a field's name as HTTP/1.1 sends it.
     pub(super) fn typed_name<'a>(&'a self, name: &'a str) -> &'a str {
         let mut typed = self.typed_names.iter();
         typed
@@ -175,10 +176,10 @@ impl HttpCall {
             .map_or(name, String::as_str)
     }
 
-    /// The version that is spoken; `Auto` only where the server chooses.
+    /// Returns the version that is used; `Auto` only if the server chooses it.
     pub fn version_over(&self, tls: Option<&TlsPlan>) -> HttpVersion {
         match (self.version, tls) {
-            // What goes out with the first bytes of TLS goes out before the server has chosen.
+            // Early data is sent before the server has chosen a version.
             (HttpVersion::Auto, Some(tls)) if !tls.early_data => HttpVersion::Auto,
             (HttpVersion::Auto, _) => HttpVersion::V1,
             (version, _) => version,
@@ -186,88 +187,89 @@ impl HttpCall {
     }
 }
 
-/// A call over a WebSocket.
+/// Settings of calls over a WebSocket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketCall {
-    /// Offered, in order; the server has to take one, where there are any. They may be secret.
+    /// Subprotocols to offer, in order of preference; the server must take one of them. They may be secret.
     pub subprotocols: Vec<String>,
-    /// The message that is awaited before the first call.
+    /// The message from the server that is awaited before the first call.
     pub welcome: Option<Welcome>,
-    /// Frames are binary.
+    /// Sends binary frames.
     pub binary: bool,
-    /// Sent once on each socket, before its first call: what all sockets send, or what it is made of.
+    /// The frame sent once on each socket, before its first call: the constant bytes, and the template if it varies.
     pub greeting: Option<(Vec<u8>, Option<VaryingBody>)>,
-    /// The message that ends an answer; `None`: the first one.
+    /// The message that ends an answer; `None` means the first one.
     pub until: Option<EventMatch>,
-    /// A message that reports an error.
+    /// The message that reports an error.
     pub error: Option<EventMatch>,
-    /// What each user sends, over a socket of its own; empty: calls share sockets, and send the
-    /// request's body.
+    /// The frames that each user sends over a socket of its own; if empty, calls share sockets and send the request's
+    /// body.
     pub script: Vec<FrameCall>,
 }
 
-/// A message that the server sends by itself on a socket that has opened.
+/// A message that the server sends by itself after a socket has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Welcome {
-    /// Whatever it says.
+    /// Any message.
     Any,
-    /// This one; others before it answer no call.
+    /// This message; others before it are skipped.
     Message(EventMatch),
 }
 
 impl SocketCall {
-    /// Sockets send different greetings.
+    /// Returns whether the greeting differs between sockets.
     pub(super) fn greeting_varies(&self) -> bool {
         matches!(self.greeting, Some((_, Some(_))))
     }
 }
 
-/// A conversation with a model: the messages of a turn's request are those of the turn before, the
-/// answer to it, and one more.
+/// A conversation with a model: the request of each turn repeats the messages of the turn before, its answer, and
+/// adds one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
-    /// Calls of a user.
+    /// Turns of each user.
     pub turns: u32,
-    /// Between the end of an answer and the next turn.
+    /// The pause between an answer and the next turn.
     pub think: Duration,
-    /// What is said in the turns after the first, in turn; empty: the last message of the body, anew.
+    /// The user messages of the turns after the first, repeated in order; if empty, the last message of the body is
+    /// rendered again.
     pub follow_ups: Vec<VaryingBody>,
 }
 
 /// A frame of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameCall {
-    /// The frame's content.
+    /// The frame's payload.
     pub payload: Vec<u8>,
-    /// `None`: every user sends the same.
+    /// The template; `None` if every user sends the same.
     pub varying: Option<VaryingBody>,
-    /// A binary frame; else text.
+    /// Sends a binary frame instead of a text frame.
     pub binary: bool,
-    /// `None`: it is not answered, and goes out with the next one that is.
+    /// How the answer ends; `None` if the frame has none, and is sent together with the next one that has.
     pub answer: Option<FrameAnswer>,
-    /// Before it, from the end of the answer before.
+    /// The pause between the previous answer and this frame.
     pub pace: Duration,
 }
 
-/// What ends the call of a frame.
+/// How the answer to a frame ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FrameAnswer {
-    /// The message that ends it; `None`: the first one.
+    /// The message that ends it; `None` means the first one.
     pub until: Option<EventMatch>,
-    /// Text that it has to hold.
+    /// Text that it must contain.
     pub expect: Option<String>,
 }
 
-/// What of an HTTP request differs from call to call.
+/// The parts of an HTTP request that differ from call to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingHttp {
-    /// What the fields are made of.
+    /// The values that templates are filled in with.
     pub variation: Variation,
-    /// `None`: it does not vary.
+    /// The path; `None` if it does not vary.
     pub path: Option<Template>,
-    /// Those that vary.
+    /// The header fields that vary.
     pub headers: Vec<MetadataField>,
-    /// `None`: it does not vary.
+    /// The body; `None` if it does not vary.
     pub body: Option<VaryingBody>,
 }
 
@@ -277,52 +279,51 @@ impl VaryingHttp {
     }
 }
 
-/// A body whose fields are filled in anew for every call.
+/// A body whose template is filled in for every call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VaryingBody {
-    /// The text with its fields.
+    /// The template.
     pub template: Template,
-    /// The text as it was given.
+    /// The text as typed.
     pub typed: String,
-    /// Which of its parts stand within a JSON string, where columns of rows are escaped.
+    /// Which parts of the template are within a JSON string, where values of columns are escaped.
     pub quoted: Vec<bool>,
 }
 
-/// An answer that comes in events.
+/// How a streamed answer is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventStream {
-    /// How the body is divided.
+    /// The format of the events.
     pub format: EventFormat,
-    /// The event that ends a stream well; `None`: the end of the body does, and where events carry tokens `[DONE]`, or
-    /// the end of a body in which the model has said why it stopped.
+    /// The event that ends a stream successfully; `None` means the end of the body. Where events carry tokens, `None`
+    /// means `[DONE]`, or the end of a body after a finish reason.
     pub until: Option<EventMatch>,
-    /// The event that reports an error; `None`: one that looks like it.
+    /// The event that reports an error; `None` recognises common forms.
     pub error: Option<EventMatch>,
-    /// Events carry tokens, as OpenAI's API writes them; what a call has to meet to be counted as
-    /// good.
+    /// If events carry tokens, in the format of OpenAI's API: the bounds that a call must meet to count as good.
     pub tokens: Option<Goodput>,
 }
 
-/// How events are written.
+/// The format of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventFormat {
     /// Server-sent events (WHATWG HTML, 9.2).
     Sse,
-    /// A JSON document a line.
+    /// One JSON document per line.
     NdJson,
-    /// Messages with a prefix, as gRPC-Web has them.
+    /// Length-prefixed messages of gRPC-Web.
     Web,
-    /// The same as the streams of the Connect protocol have them.
+    /// Length-prefixed messages of the Connect protocol.
     Connect,
 }
 
-/// Which event is meant.
+/// How an event is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventMatch {
-    /// The event whose data are this, but for blanks at their ends.
+    /// The event's data equal this text, apart from white space at both ends.
     Data(String),
-    /// The event whose data hold this.
+    /// The event's data contain this text.
     Contains(String),
-    /// The event of this name.
+    /// The event has this name.
     Named(String),
 }

@@ -1,4 +1,4 @@
-//! What a plan expects of answers.
+//! Checks answers against what a plan expects of them.
 
 use std::time::Duration;
 
@@ -13,17 +13,18 @@ use super::needle::Needle;
 use super::status::outcome_of;
 use crate::unpacking::Codings;
 
-/// A header field lacks, or has another value.
+/// A required header field is missing, or has another value.
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
-/// The body is not what the plan expects.
+/// The body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
-/// Texts from the network that are shown to a person, at most. Bytes.
+/// The longest excerpt of a network text in a message. Bytes.
 const MAX_TEXT: usize = 200;
 
-/// The type of server-sent events.
+/// The media type of server-sent events.
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
 
-/// Types of bodies that are shown by their names. A name that is no constant would be copied with every answer.
+/// Media types that messages show by name. They are constants, because a copied name would cost an allocation with
+/// every answer.
 const MEDIA_TYPES: [&str; 10] = [
     EVENT_STREAM,
     "application/json",
@@ -37,26 +38,26 @@ const MEDIA_TYPES: [&str; 10] = [
     "text/xml",
 ];
 
-/// What may come out of a packed body where the plan sets no limit of its own. Bytes.
+/// The most bytes that a compressed body may decode to, if the plan sets no limit.
 const MAX_UNPACKED: u64 = 256 << 20;
 
-/// Heads of so many bytes are taken whatever the plan says: a call that a test makes may say nothing.
+/// The smallest limit for heads: calls made by tests may have none set.
 const MIN_MAX_HEAD: u32 = 64 << 10;
 
-/// How the body of an answer is read, by its head.
+/// How to read the body of an answer, as its head tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) codings: Codings,
-    /// The head reports that the call ended well: no message comes.
+    /// The head reports that the call succeeded, and no message follows.
     pub(super) ended: bool,
-    /// What the head says the body is, where that is to be a stream; one of [`MEDIA_TYPES`], or words for another.
+    /// The media type, if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for others.
     pub(super) media_type: &'static str,
-    /// It may be a page in place of a file: such a page has no length.
+    /// The body may be an error page in place of a file: such pages have no length.
     pub(super) may_be_page: bool,
 }
 
 impl Reading {
-    /// The body is taken as it is.
+    /// A body that is read as it is.
     pub(super) const PLAIN: Reading = Reading {
         codings: Codings::IDENTITY,
         ended: false,
@@ -65,36 +66,36 @@ impl Reading {
     };
 }
 
-/// Made once for all connections.
+/// The checks of all answers, made once for all connections.
 #[derive(Debug)]
 pub(super) struct Checks {
-    /// `GET /path`, for the texts of failures.
+    /// The call's name in failure texts: `GET /path`.
     what: String,
     statuses: Vec<(u16, u16)>,
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
     size: Option<u64>,
-    /// What the server says in place of a file, where the answer is to be one.
+    /// Recognises the page that a file server sends for a missing file.
     pub(super) missing: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
-    /// A stream is ended after so long, from its head on.
+    /// The time after which a stream is ended, from its head.
     pub(super) stream_duration: Option<Duration>,
     /// Whether streams end with the load.
     pub(super) endless: Endless,
-    /// Messages have a prefix, those of requests too.
+    /// Messages have a length prefix, also in requests.
     pub(super) has_prefix: bool,
-    /// The text of an answer is reported.
+    /// Keeps the text of an answer for the next turn of a conversation.
     pub(super) keeps_text: bool,
-    /// What the tokens of a good answer say is given away to be counted.
+    /// Keeps the text of successful answers, whose tokens are counted.
     pub(super) counts_text: bool,
     pub(super) max_body: u64,
     /// The largest head of an answer. Bytes.
     pub(super) max_head: u32,
-    /// What may come out of a packed one. Bytes.
+    /// The most bytes that a compressed body may decode to.
     pub(super) max_unpacked: u64,
-    /// Packed answers are asked for, and unpacked whether they are looked into or not.
+    /// Asks for compressed answers, and decodes them even if their content is not checked.
     unpacks: bool,
-    /// Answers have no body, whatever their fields say (RFC 9110, 9.3.2).
+    /// Answers have no body, whatever their fields say: the method is HEAD (RFC 9110 §9.3.2).
     pub(super) bodiless: bool,
 }
 
@@ -124,19 +125,19 @@ impl Checks {
         }
     }
 
-    /// Bodies of successful answers are looked into.
+    /// Returns whether the content of successful answers is checked.
     pub(super) fn look_into_bodies(&self) -> bool {
         self.body.is_some() || self.stream.is_some()
     }
 
-    /// A good body of so many bytes has the size that is expected.
+    /// Returns whether a body of this length has the expected length.
     #[inline]
     pub(super) fn fits(&self, size: u64) -> bool {
         self.size.is_none_or(|wanted| wanted == size)
     }
 
-    /// What becomes of a call whose head was good, and the text of its failure: `ended` by what the body of `size`
-    /// bytes says, where that was looked into.
+    /// Returns the outcome of a call whose head was good, and the failure text. `ended` is the result of reading the
+    /// body, if its content was checked; `size` is its length.
     pub(super) fn judge(
         &self,
         ended: Option<(Outcome, Option<String>)>,
@@ -152,18 +153,18 @@ impl Checks {
         (outcome, why.map(|why| self.text_of_body(&why)))
     }
 
-    /// Bodies are only counted, whatever the answer.
+    /// Returns whether bodies are only counted, whatever the answer.
     pub(super) fn receive_lightly(&self) -> bool {
         !self.look_into_bodies() && !self.unpacks
     }
 
-    /// What a call has to meet to be counted as good.
+    /// Returns the bounds that a call must meet to count as good.
     pub(super) fn goodput(&self) -> Goodput {
         let stream = self.stream.as_ref();
         stream.and_then(|stream| stream.tokens).unwrap_or_default()
     }
 
-    /// What the head of an answer makes of its call, and how its body has to be unpacked.
+    /// Returns the outcome that the head of an answer leads to, and how to read its body.
     pub(super) fn head<'a>(
         &self,
         status: u16,
@@ -189,7 +190,7 @@ impl Checks {
             may_be_page: self.missing.is_some() && !has_length(fields),
         };
         match outcome {
-            // The beginning of a failure's body is shown, so only good ones are merely counted.
+            // A failure's text shows the beginning of the body, so only successful bodies may go undecoded.
             Outcome::Ok if self.receive_lightly() => (
                 Outcome::Ok,
                 Reading {
@@ -202,7 +203,7 @@ impl Checks {
         }
     }
 
-    /// The type of an answer's body, which is shown where the body is no stream.
+    /// Returns the media type of an answer, which messages show if its body is not the expected stream.
     fn media_type<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> &'static str {
         if self.stream.is_none() {
             return "";
@@ -217,7 +218,7 @@ impl Checks {
             .unwrap_or("of another kind")
     }
 
-    /// An answer without messages may have its end in its head.
+    /// Returns the outcome in the head of an answer without messages.
     fn ended<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Outcome> {
         let [status, _] = envelopes::STATUS_FIELDS;
         let found = self.has_prefix.then(|| field(fields, status.as_bytes()))?;
@@ -229,7 +230,7 @@ impl Checks {
         all.any(|(from, to)| (*from..=*to).contains(&status))
     }
 
-    /// What the fields of an answer make of its call.
+    /// Checks the required fields of an answer.
     fn fields<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Outcome {
         let has = |(name, value): &(String, String)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
@@ -243,7 +244,7 @@ impl Checks {
         }
     }
 
-    /// The text of a failure that an answer's head shows.
+    /// Makes the text of a failure that the head of an answer shows.
     pub(super) fn text_of_head<'a>(
         &self,
         outcome: Outcome,
@@ -282,7 +283,7 @@ impl Checks {
         text
     }
 
-    /// The text of a failure with the beginning of the answer's body.
+    /// Adds the beginning of the body to the text of a failure.
     pub(super) fn with_excerpt(text: String, outcome: Outcome, body: &[u8]) -> String {
         match body.trim_ascii() {
             [] => text,
@@ -291,13 +292,13 @@ impl Checks {
         }
     }
 
-    /// The text of a failure that an answer's body shows.
+    /// Makes the text of a failure that the body of an answer shows.
     pub(super) fn text_of_body(&self, why: &str) -> String {
         format!("{}: {why}", self.what)
     }
 }
 
-/// Whether a body says where it ends, by its length or in its chunks.
+/// Returns whether the head tells where the body ends, by its length or by chunks.
 fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
     fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))
@@ -311,7 +312,7 @@ fn field<'a>(
     found.map(|(_, value)| value)
 }
 
-/// Fit for a terminal: control characters replaced, and cut.
+/// Makes bytes fit for a terminal: replaces control characters, and truncates.
 pub(super) fn printable(bytes: &[u8]) -> String {
     let cut = &bytes[..bytes.len().min(MAX_TEXT)];
     let text = String::from_utf8_lossy(cut);

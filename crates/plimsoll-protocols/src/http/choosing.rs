@@ -1,8 +1,7 @@
-//! HTTP/1.1 or HTTP/2 on a connection, whichever the server chooses by ALPN (RFC 7301); HTTP/1.1
-//! where it chooses none.
+//! HTTP/1.1 or HTTP/2 on a connection, as the server chooses by ALPN (RFC 7301); HTTP/1.1 if it chooses none.
 //!
-//! Either driver does all the work: here is the branch between them. Who knows the version
-//! beforehand uses its protocol itself.
+//! The drivers of the two versions do all the work; this one delegates to them. Loads that know the version use its
+//! protocol directly.
 
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use super::request::HttpRequest;
 
 const ALPN_H2: &[u8] = b"h2";
 
-/// Both versions, with the request prepared for either.
+/// Both versions, each with the request prepared.
 #[derive(Clone, Debug)]
 pub struct HttpProtocol {
     one: Http1Protocol,
@@ -79,14 +78,14 @@ impl Protocol for HttpProtocol {
     }
 }
 
-/// One connection: HTTP/2 where there is a driver of it, once TLS has agreed.
+/// One connection. It uses HTTP/2 if `two` is there after the TLS handshake.
 #[derive(Debug)]
 pub struct HttpDriver {
     two: Option<Box<Http2Driver>>,
     one: Http1Driver,
 }
 
-/// Asks the driver of the version that is spoken.
+/// Calls a method of the driver that is in use.
 macro_rules! either {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         match &$self.two {
@@ -214,7 +213,7 @@ impl Driver for HttpDriver {
     }
 }
 
-/// A client of HTTP/2 speaks first, and shows which version it is.
+/// Traces a connection. A client of HTTP/2 sends its preface first, which shows the version.
 struct EitherTracer {
     chosen: Option<Box<dyn Tracer>>,
     protocol: HttpProtocol,

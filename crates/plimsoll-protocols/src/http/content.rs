@@ -1,6 +1,6 @@
-//! What the body of an answer says, as it arrives: the text that it has to hold, its events.
+//! Inspects the body of an answer as it arrives: looks for the expected text, and reads events.
 //!
-//! One connection, or stream, has one of these and uses it again for each answer.
+//! Each connection, or stream, has one instance, which it reuses for every answer.
 
 use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
@@ -15,64 +15,64 @@ use super::missing::MAX_COMPARED;
 use super::tokens::Chunk;
 use crate::unpacking::{UnpackError, Unpacker};
 
-/// The answer is a page that says that there is no such file.
+/// The answer is the page of a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
 const BODY_LACKS_TEXT: &str = "the body does not hold the text that is expected";
 
-/// Of the body of an answer that failed, so much is shown. Bytes.
+/// How much of a failed answer's body messages show. Bytes.
 const MAX_EXCERPT: usize = MAX_COMPARED;
 
-/// See the module's text.
+/// Inspects one body at a time, see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     unpacker: Option<Box<Unpacker>>,
-    /// Bytes of a packed body, as they came.
+    /// Encoded bytes of a compressed body.
     packed: u64,
     events: EventReader,
-    /// Bytes of the text that is looked for that have matched so far.
+    /// How much of the expected text has matched so far. Bytes.
     matched: usize,
     found: bool,
-    /// Events that were found in the body.
+    /// The number of events read.
     events_found: u32,
     tokens: TokenState,
-    /// What the tokens say, where that is asked for.
+    /// The text of the tokens, kept if the next turn of a conversation needs it.
     text: String,
-    /// What they say by choice, thoughts included, where that is counted.
+    /// The text of each choice, reasoning included, kept if its tokens are counted.
     written: Vec<String>,
-    /// How the answer ended, where that is known before its end, and the text of its failure.
+    /// The outcome, if it is known before the end of the answer, and the failure text.
     settled: Option<(Outcome, Option<String>)>,
-    /// The beginning of a body that nobody expected, or in which no event has been found yet.
+    /// The beginning of a body that failed, or in which no event was found yet.
     excerpt: Vec<u8>,
-    /// The rest of it can't be read.
+    /// The rest of the excerpt can't be decoded.
     excerpt_is_over: bool,
-    /// What the head says the body is.
+    /// The media type of the body.
     media_type: &'static str,
     /// [`Reading::may_be_page`].
     may_be_page: bool,
 }
 
-/// What is known of the tokens of an answer.
+/// What is known about the tokens of an answer.
 #[derive(Debug, Default)]
 struct TokenState {
-    /// Some text has come.
+    /// Some text has arrived.
     has_text: bool,
-    /// Some of it is reasoning.
+    /// Some of the text is reasoning.
     has_thoughts: bool,
-    /// How many there are by the service's own count.
+    /// The service's own count of tokens.
     counted: u64,
-    /// Choices that have begun, and those that have ended, a bit each.
+    /// The choices that have begun, and those that have ended, as bit sets.
     begun: u128,
     ended: u128,
 }
 
 impl TokenState {
-    /// The model has said of each choice why it stopped.
+    /// Returns whether the model has given a finish reason for every choice.
     fn are_finished(&self) -> bool {
         self.begun != 0 && self.begun == self.ended
     }
 
-    /// The answer has a token, be it one without text, as a single one may be.
+    /// Returns whether the answer has a token. A single token may have no text.
     fn are_there(&self) -> bool {
         self.has_text || self.are_finished() && self.counted > 0
     }
@@ -96,7 +96,7 @@ impl Content {
         self.may_be_page = reading.may_be_page;
     }
 
-    /// Takes a part of the body of an answer of `call` that is good so far.
+    /// Takes a part of the body of an answer to `call` that is good so far.
     pub(super) fn take(
         &mut self,
         checks: &Checks,
@@ -123,11 +123,11 @@ impl Content {
             Err(UnpackError::Corrupt(_)) => Outcome::BadAnswer,
         };
         let text = result.err().map(|e| e.to_string());
-        // What settled the call before the body was broken, stands.
+        // An outcome that was settled before the error stands.
         self.settled.get_or_insert((outcome, text));
     }
 
-    /// Looks at a part of the body as it reads.
+    /// Inspects a decoded part of the body.
     fn look(&mut self, checks: &Checks, data: &[u8], call: CallId, events: &mut Vec<Event>) {
         if self.settled.is_some() {
             return;
@@ -146,13 +146,13 @@ impl Content {
                 Err(error) => return self.refuse(error),
             }
         }
-        // What comes behind the event that ends a stream is none of it, in whatever piece it comes.
+        // Text behind the event that ends a stream does not count, however the bytes were split.
         if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
             self.found = needle.is_in(&mut self.matched, &data[..read]);
         }
     }
 
-    /// What finds the events of a body, and what makes notes of them.
+    /// Returns the reader of events, and the handler that they are passed to.
     fn noting<'a>(
         &'a mut self,
         checks: &Checks,
@@ -173,7 +173,7 @@ impl Content {
         (&mut self.events, notes)
     }
 
-    /// The stream can't be read on.
+    /// Settles the call as failed, because the stream can't be read.
     #[cold]
     fn refuse(&mut self, error: EventsError) {
         let text = match self.events_found {
@@ -183,7 +183,7 @@ impl Content {
         self.settled = Some((Outcome::BadAnswer, Some(text)));
     }
 
-    /// The type of a body, and how it begins, for a message.
+    /// Describes the media type of a body and its beginning, for a message.
     fn beginning(&self) -> String {
         let text = printable(self.excerpt.trim_ascii());
         format!("content-type {}, it begins: {text}", self.media_type)
@@ -196,12 +196,12 @@ impl Content {
         match &mut self.unpacker {
             _ if self.excerpt_is_over => {}
             None => add(data),
-            // What can't be unpacked is not shown.
+            // A body that can't be decoded is not shown.
             Some(unpacker) => self.excerpt_is_over = unpacker.take(data, &mut add).is_err(),
         }
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in use. Bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let written = self.written.iter().map(String::capacity);
         let texts = self.text.capacity() + written.sum::<usize>();
@@ -212,23 +212,23 @@ impl Content {
         &self.excerpt
     }
 
-    /// The plan ends the stream here, as a success.
+    /// Settles the call as successful, because the plan ends the stream here.
     pub(super) fn settle(&mut self) {
         self.settled.get_or_insert((Outcome::Ok, None));
     }
 
-    /// It is a stream that has brought events, goes on, and lacks nothing that is expected of it.
+    /// Returns whether this is a stream that has brought events, is not over, and lacks nothing that is expected.
     pub(super) fn is_endless(&self, checks: &Checks) -> bool {
         let lacks_text = checks.body.is_some() && !self.found;
         self.settled.is_none() && self.events_found > 0 && !lacks_text
     }
 
-    /// The call is over, although the body may not be.
+    /// Returns whether the call has ended, although the body may not have.
     pub(super) fn is_settled(&self) -> bool {
         self.settled.is_some()
     }
 
-    /// The body is over, or settled: how its call ended, and the text of its failure.
+    /// Ends the answer, and returns the outcome of its call and the failure text.
     pub(super) fn end(
         &mut self,
         checks: &Checks,
@@ -237,7 +237,7 @@ impl Content {
     ) -> (Outcome, Option<String>) {
         let ended_by_itself = self.settled.is_none();
         if let Some(mut unpacker) = self.unpacker.take() {
-            // A stream may end before its body.
+            // A stream may have ended before its body.
             if self.settled.is_none() {
                 let ended = unpacker.end(&mut |piece| self.look(checks, piece, call, events));
                 self.note_unpacked(ended);
@@ -277,7 +277,7 @@ impl Content {
         (outcome, why)
     }
 
-    /// Settles an answer that is over and in which no event was found, although it is not empty.
+    /// Settles an answer in which no event was found although its body is not empty.
     fn note_whole(&mut self, stream: &EventStream) {
         let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
         let body = self.excerpt.trim_ascii();
@@ -297,7 +297,7 @@ impl Content {
         self.settled.get_or_insert((outcome, Some(text)));
     }
 
-    /// What a body that is over makes of its call, and the text of its failure.
+    /// Returns the outcome of a complete body, and the failure text.
     fn judged(&mut self, checks: &Checks) -> (Outcome, Option<String>) {
         let held = checks.body.is_none() || self.found;
         let stream = checks.stream.as_ref();
@@ -339,7 +339,7 @@ fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
     excerpt.extend_from_slice(&data[..room]);
 }
 
-/// What takes note of what is found in an answer.
+/// Handles the events of a stream: counts them, and settles the call.
 struct Notes<'a> {
     stream: &'a EventStream,
     call: CallId,
@@ -352,7 +352,7 @@ struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    /// Whether more events are wanted after one.
+    /// Handles an event. Returns whether more events are wanted.
     fn event(&mut self, event: &StreamEvent<'_>) -> bool {
         *self.found = self.found.saturating_add(1);
         let counts_tokens = self.stream.tokens.is_some();
@@ -376,8 +376,8 @@ impl Notes<'_> {
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
     }
 
-    /// Reads an event that may hold tokens. One that is none of the answer's is passed over: a sign of life without
-    /// data, or with a name of its own.
+    /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
+    /// with a name of their own.
     fn tokens(&mut self, event: &StreamEvent<'_>) -> bool {
         let data = event.data.trim_ascii();
         if data.is_empty() {
@@ -416,7 +416,7 @@ impl Notes<'_> {
         for (choice, reason) in chunk.ends() {
             let choice = 1 << choice;
             tokens.begun |= choice;
-            // Some say it again in later events.
+            // Some services repeat the finish reason in later events.
             if let Some(reason) = reason.filter(|_| tokens.ended & choice == 0) {
                 tokens.ended |= choice;
                 let count = reason.count();

@@ -1,8 +1,8 @@
-//! Conversations with a model: the request of a turn has the messages of the one before, what was
-//! answered to it, and one more.
+//! Conversations with a model: the request of a turn repeats the messages of the turn before, its answer, and adds
+//! one message.
 //!
-//! Invariant: what a user has said and heard is sent in every turn, in order, and nothing else is. A
-//! user's memory grows by that, as the requests do.
+//! Invariant: every turn sends all earlier messages and answers of its user, in order, and nothing else. A user's
+//! memory grows accordingly, as the requests do.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use serde_json::{Map, Value, json};
 use super::call::{Conversation, HttpCall, VaryingBody};
 use super::request::write_body;
 
-/// A driver whose calls may be given their bodies.
+/// A driver that can be given the body of its next call.
 pub trait GivesBodies: Driver {
-    /// The time of day, which bodies may have. Nanoseconds since 1970.
+    /// Returns the time of day, which templates may use. Nanoseconds since 1970.
     fn unix_ns(&self, now: Time) -> u64;
 
-    /// The body of the call that is started next.
+    /// Sets the body of the next call.
     fn give(&mut self, body: Vec<u8>);
 }
 
-/// What the users of a run say, over either version of HTTP.
+/// The conversations of all users of a run, over either version of HTTP.
 pub struct Conversations<P> {
     protocol: P,
     talk: Conversation,
@@ -33,7 +33,7 @@ pub struct Conversations<P> {
 }
 
 impl<P> Conversations<P> {
-    /// `None`: `call` is none of a conversation.
+    /// Makes the conversations of `call`; `None` if it has none.
     pub fn new(call: &HttpCall, protocol: P) -> Option<Conversations<P>> {
         let varying = call.varying.as_ref()?;
         Some(Conversations {
@@ -51,10 +51,10 @@ impl<P> Conversations<P> {
         bytes
     }
 
-    /// The request of a turn as it is typed: its messages, and the rest.
+    /// Renders the request of a turn as typed, and splits it into its messages and the rest.
     fn typed(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
         let body = self.rendered(&self.body, number, unix_ns);
-        // That it is such an object was checked; a column of a row may have made it another one.
+        // The plan was checked to hold such an object, but the value of a column may have broken it.
         let mut rest = match serde_json::from_slice(&body) {
             Ok(Value::Object(object)) => object,
             _ => Map::new(),
@@ -67,12 +67,12 @@ impl<P> Conversations<P> {
     }
 }
 
-/// The conversation so far, as it is sent.
+/// The conversation of one user so far, encoded.
 #[derive(Debug, Default)]
 pub struct History {
-    /// `{…,"messages":[` as the first turn has it.
+    /// The beginning of the request, `{…,"messages":[`, as the first turn has it.
     before: Vec<u8>,
-    /// One after another, with commas between.
+    /// The messages, separated by commas.
     messages: Vec<u8>,
 }
 

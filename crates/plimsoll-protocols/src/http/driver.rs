@@ -1,13 +1,13 @@
-//! The client's side of one HTTP/1.1 connection: one call at a time, the connection kept.
+//! The client's side of one HTTP/1.1 connection: one call at a time, with the connection kept alive.
 //!
-//! Invariant: every call started and not cancelled ends in exactly one [`Event::Done`]. A call
-//! ends with its answer, or with the event that ends its stream; what comes of a body after that
-//! is read before the next call. The worker loop calls this.
+//! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call ends with its
+//! answer, or with the event that ends its stream; the rest of a body is read before the next call. Called by the
+//! engine's worker loop.
 //!
-//! In the steady state an answer's head is the same bytes as the last one's, and is recognised by
-//! comparing them; nothing is allocated.
+//! In the steady state the head of an answer equals the previous one byte for byte, and is recognised by comparing
+//! them; nothing is allocated.
 //!
-//! Long because an answer is read in one state machine, and how it ends depends on all of it.
+//! Long because an answer is read by one state machine, and its end depends on all of it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::details::Details;
 /// The longest head that is remembered. Bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
 
-/// How long the rest of a body may take whose call is over. After that a new connection is quicker.
+/// How long the rest of a body may take after its call has ended. Beyond this a new connection is faster.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -40,11 +40,11 @@ struct Shared {
     request: Prepared,
     checks: Checks,
     closes: bool,
-    /// A request may be sent again where nothing of its answer has come (RFC 9110, 9.2.2).
+    /// The request may be retried if nothing of its answer has arrived (RFC 9110 §9.2.2).
     is_idempotent: bool,
 }
 
-/// HTTP/1.1, with its request prepared.
+/// HTTP/1.1 with a prepared request.
 #[derive(Clone, Debug)]
 pub struct Http1Protocol(Arc<Shared>);
 
@@ -64,7 +64,7 @@ impl Protocol for Http1Protocol {
     type Driver = Http1Driver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // Servers that know no ALPN must be measurable too, and speak this.
+        // Servers without ALPN speak HTTP/1.1, and must be measurable, too.
         None
     }
 
@@ -126,7 +126,7 @@ impl InFlight {
     }
 }
 
-/// What a head means; the same for the same bytes.
+/// The meaning of a head, which is the same for the same bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
@@ -143,41 +143,41 @@ impl HeadMeaning {
         closes: false,
     };
 
-    /// More than its length matters of a good answer's body.
+    /// Returns whether more than the length of a successful body matters.
     fn looks(&self, checks: &Checks) -> bool {
         checks.look_into_bodies() || self.reading != Reading::PLAIN
     }
 }
 
-/// See the module's text.
+/// The driver of one connection, see the module's documentation.
 #[derive(Debug)]
 pub struct Http1Driver {
     shared: Arc<Shared>,
     open: bool,
     draining: bool,
-    /// When the last answer ended; [`Time::NEVER`] before the first.
+    /// When the last answer ended; [`Time::NEVER`] before the first one.
     idle_since: Time,
     call: Option<InFlight>,
-    /// What the answer's head means, until its body is over.
+    /// The meaning of the current answer's head, until its body is over.
     head: Option<HeadMeaning>,
     body: Body,
     content: Content,
     heads: Heads,
-    /// The last head, where it is not too long, and what it means.
+    /// The last head, unless it is too long, and its meaning below.
     memo: Vec<u8>,
     memo_meaning: HeadMeaning,
     scratch: Vec<u8>,
-    /// The body of the call that is started next.
+    /// The body of the next call, if it was set.
     given: Option<Vec<u8>>,
-    /// The body of an answer whose call is over has to be read by then.
+    /// The deadline for the rest of a body whose call has ended.
     rest_until: Option<Time>,
-    /// The stream is ended then, as a success.
+    /// When the stream is ended, as a success.
     stream_until: Option<Time>,
     details: Details,
 }
 
 impl Http1Driver {
-    /// Takes a head, or a part of it; the number of bytes that belong to it.
+    /// Reads a head or a part of it. Returns the number of bytes that belong to it.
     #[inline]
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
         let known = self.memo.len();
@@ -212,7 +212,7 @@ impl Http1Driver {
                     head.body
                 },
                 closes: match (checks.bodiless, head.body) {
-                    // Without a length a body would end with the connection, and there is none.
+                    // Without a length the body would end with the connection, but there is no body.
                     (true, Framing::UntilClose) => head.fields.lists("connection", "close"),
                     _ => head.closes,
                 },
@@ -237,7 +237,7 @@ impl Http1Driver {
         Ok(())
     }
 
-    /// Takes what of `bytes` belongs to the body.
+    /// Reads the part of `bytes` that belongs to the body. Returns its length.
     #[inline]
     fn take_body(
         &mut self,
@@ -253,13 +253,13 @@ impl Http1Driver {
         self.body
             .take(bytes, &mut |data| match (head.outcome, call) {
                 (Outcome::Ok, Some(call)) => content.take(checks, data, call.call, events),
-                // The rest of a body whose call is over.
+                // The call has ended: the rest of the body is only read.
                 (Outcome::Ok, None) => {}
                 _ => content.keep(data),
             })
     }
 
-    /// The answer is over, or all that matters of it.
+    /// Ends the call, because the answer is over, or all that matters of it.
     #[inline]
     fn answered(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
@@ -307,7 +307,7 @@ impl Http1Driver {
         }
     }
 
-    /// Bytes of the body that have come.
+    /// Returns the number of body bytes received.
     fn received(&self) -> u32 {
         match self.head {
             Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
@@ -315,9 +315,9 @@ impl Http1Driver {
         }
     }
 
-    /// Ends the stream under way, as a success.
+    /// Ends the current stream as a success.
     fn end_stream(&mut self, events: &mut Vec<Event>) {
-        // HTTP/1.1 can't end an answer but with its connection.
+        // Over HTTP/1.1 an answer can only be cut short by closing the connection.
         let good = self.head.filter(|head| head.outcome.is_ok());
         if let Some(head) = good.filter(|_| self.call.is_some()) {
             self.content.settle();
@@ -326,14 +326,14 @@ impl Http1Driver {
         }
     }
 
-    /// The server closed the connection because it was idle, and the request was on its way: nothing was answered, and
-    /// the connection had rested for longer than the request then took to be refused.
+    /// Returns whether the server closed an idle connection while the request was on its way: nothing was answered,
+    /// and the connection had been idle for longer than the request then took to fail.
     fn lost_to_idleness(&self, call: &InFlight, now: Time) -> bool {
         let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
         has_rested && call.started.since(self.idle_since) > now.since(call.started)
     }
 
-    /// The body is over.
+    /// Handles the end of the body.
     #[inline]
     fn finished(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         self.answered(head, events);
@@ -356,7 +356,7 @@ impl GivesBodies for Http1Driver {
 
 impl Driver for Http1Driver {
     fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
-        // HTTP/1.1 has no greeting.
+        // HTTP/1.1 has no connection preface.
         self.open = true;
     }
 
@@ -399,7 +399,7 @@ impl Driver for Http1Driver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // HTTP/1.1 can't take a request back: only the connection's end does.
+        // Over HTTP/1.1 a request can only be cancelled by closing the connection.
         self.call = None;
         self.draining = true;
     }
@@ -413,7 +413,7 @@ impl Driver for Http1Driver {
     }
 
     fn still_to_come(&self) -> u64 {
-        // Events are to be seen when they come.
+        // Streams are not read in large pieces: the arrival of each event is timed.
         match (self.head, &self.shared.checks.stream) {
             (Some(_), None) => self.body.still_to_come(),
             _ => 0,
@@ -452,7 +452,7 @@ impl Driver for Http1Driver {
                 self.stream_until = Some(now + lasts);
             }
             let taken = self.take_body(head, bytes, events);
-            // An error in the rest of a body does not concern a call that has ended.
+            // An error in the rest of a body does not affect a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
                 self.answered(head, events);
                 self.rest_until = Some(now + DRAIN_TIMEOUT);

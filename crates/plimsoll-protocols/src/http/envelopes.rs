@@ -1,8 +1,8 @@
-//! Messages with a prefix, as gRPC-Web (gRPC's PROTOCOL-WEB.md) and the streams of the Connect protocol have
-//! them: a byte of flags, the length in four bytes, and the message. The last one is none: it holds how the
-//! call ended.
+//! Length-prefixed messages, as in gRPC-Web (gRPC's PROTOCOL-WEB.md) and in streams of the Connect protocol: a byte
+//! of flags, four bytes of length, and the message. The last envelope holds the status of the call instead of a
+//! message.
 //!
-//! `events` takes bodies of answers apart with this, `request` wraps what is sent.
+//! `events` parses bodies with this, and `request` wraps what is sent.
 
 use std::borrow::Cow;
 
@@ -12,22 +12,22 @@ use serde::Deserialize;
 use super::call::{EventFormat, HttpCall};
 use super::payload::Payload;
 
-/// The formats' names in `stream` of a plan.
+/// The names of the formats, as in `stream` of a plan.
 pub(super) const FORMAT_NAMES: [&str; 2] = ["grpc-web", "connect"];
 
-/// Fields of an answer that report how its call ended, where it has no messages.
+/// Fields of an answer that hold the status of its call if there are no messages.
 pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 
-/// Bytes before a message.
+/// Length of the prefix. Bytes.
 pub(super) const PREFIX_LEN: usize = 5;
 
-/// How long the message behind a prefix is. Bytes.
+/// Returns the length of the message behind a prefix. Bytes.
 pub(super) fn length(prefix: &[u8]) -> Option<usize> {
     let length = prefix.get(1..PREFIX_LEN)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize)
 }
 
-/// The format of that name.
+/// Returns the format of this name.
 pub(super) fn named(name: &str) -> Option<EventFormat> {
     match FORMAT_NAMES.iter().position(|known| *known == name)? {
         0 => Some(EventFormat::Web),
@@ -35,7 +35,7 @@ pub(super) fn named(name: &str) -> Option<EventFormat> {
     }
 }
 
-/// The type of a request's body, where its format is one of these.
+/// Returns the media type of a request's body, if `stream` is one of these formats.
 pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'static str> {
     match (named(stream?)?, payload.is_json) {
         (EventFormat::Connect, true) => Some("application/connect+json"),
@@ -45,7 +45,7 @@ pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'
     }
 }
 
-/// The flag of what comes last; `None`: the format has no prefixes.
+/// Returns the flag of the last envelope; `None` if the format has no prefixes.
 pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     match format {
         EventFormat::Web => Some(0x80),
@@ -54,13 +54,13 @@ pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     }
 }
 
-/// Whether the requests of `call` have a prefix, too.
+/// Returns whether the requests of `call` have a prefix, too.
 pub(super) fn has_prefix(call: &HttpCall) -> bool {
     let stream = call.stream.as_ref();
     stream.is_some_and(|stream| last_flag(stream.format).is_some())
 }
 
-/// Puts its prefix before a message.
+/// Inserts the prefix before a message.
 pub(super) fn wrap(message: &mut Vec<u8>) {
     let [a, b, c, d] = u32::try_from(message.len())
         .unwrap_or(u32::MAX)
@@ -68,7 +68,7 @@ pub(super) fn wrap(message: &mut Vec<u8>) {
     message.splice(0..0, [0, a, b, c, d]);
 }
 
-/// The body of a request that is the same for every call, as it is sent.
+/// Returns the body of a request that does not vary, as it is sent.
 pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
     if !has_prefix(call) {
         return Cow::Borrowed(&call.body);
@@ -78,7 +78,7 @@ pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
     Cow::Owned(message)
 }
 
-/// How the call ended, by what came last; `None`: it does not say.
+/// Returns the outcome of the call from the last envelope; `None` if it holds none.
 pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     match format {
         EventFormat::Web => {
@@ -104,7 +104,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 return Some(Outcome::Ok);
             };
             let code = match &*error.code {
-                // Connect writes it with one l, gRPC with two.
+                // Connect writes "canceled", gRPC "cancelled".
                 "canceled" => "CANCELLED".to_owned(),
                 code => code.to_ascii_uppercase(),
             };
@@ -116,7 +116,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     }
 }
 
-/// A number of gRPC's.
+/// Parses a status number of gRPC.
 pub(super) fn status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
     Some(Outcome::of_status(number))
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_say_how_calls_ended() {
+    fn outcome_is_read_from_last_envelope() {
         use EventFormat::{Connect, Web};
         for (format, last, outcome) in [
             (Web, "grpc-status: 0\r\n", Some(Outcome::Ok)),

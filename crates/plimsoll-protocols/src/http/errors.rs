@@ -1,13 +1,13 @@
-//! What the errors of HTTP/1.1's messages are to the calls on a connection.
+//! Maps errors in HTTP/1.1 messages to the outcomes of the calls on their connection.
 
 use plimsoll_engine::driver::ProtocolError;
 use plimsoll_model::Outcome;
 use plimsoll_wire::http1::Http1Error;
 
-/// What to do about a head that is too large.
+/// Advice for a head that is too large.
 pub(super) const RAISED_BY: &str = "--max-head (call.http.max_head) raises the limit";
 
-/// What an error of the messages on a connection is to its calls.
+/// Converts a message error to the error of its connection.
 pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
     let outcome = match e {
         Http1Error::Short { .. } | Http1Error::EndedInChunks { .. } => Outcome::BodyLength,

@@ -1,8 +1,8 @@
-//! Events of a streamed answer, in any split: server-sent events (WHATWG HTML, 9.2.6) and JSON
-//! documents a line; or messages with a prefix (`envelopes`).
+//! Parses the events of a streamed answer, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
+//! lines, or messages with a length prefix (`envelopes`).
 //!
-//! Invariant: of a body only the event that has come in part is kept, and never more than
-//! [`MAX_EVENT`] bytes of it. `answer` calls this with what arrives.
+//! Invariant: only the incomplete event of a body is buffered, and never more than [`MAX_EVENT`] bytes of it.
+//! `content` calls this with what arrives.
 
 use plimsoll_model::Outcome;
 
@@ -12,58 +12,58 @@ use super::envelopes::{self, PREFIX_LEN};
 /// The largest event that is read. Bytes.
 pub const MAX_EVENT: usize = 1 << 20;
 
-/// The data of the event that ends an answer of tokens, where a plan names no other.
+/// The data of the event that ends a stream of tokens, if the plan names no other.
 const LAST_OF_TOKENS: &[u8] = b"[DONE]";
 
-/// What an event is to the stream that it is in.
+/// The role of an event in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One of many.
+    /// The stream goes on.
     Usual,
-    /// The stream ends well with it.
+    /// The event ends the stream successfully.
     Last,
-    /// It reports an error.
+    /// The event reports an error.
     Error,
 }
 
 /// An event of a stream.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEvent<'a> {
-    /// What it is to its stream.
+    /// The role of the event.
     pub kind: Kind,
-    /// Empty where it has none.
+    /// The event's name; empty if it has none.
     pub name: &'a [u8],
-    /// What it holds.
+    /// The event's data.
     pub data: &'a [u8],
 }
 
-/// Why a stream can't be read on.
+/// Why a stream can't be read any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventsError {
-    /// An event over [`MAX_EVENT`].
+    /// An event is larger than [`MAX_EVENT`].
     #[error("an event of more than {MAX_EVENT} bytes")]
     TooLarge,
-    /// A line that is not JSON, where each has to be.
+    /// A line is not JSON in a stream of JSON lines.
     #[error("a line that does not begin as a JSON document does")]
     NotJson,
 }
 
-/// Takes a body apart into events.
+/// Splits a body into events.
 #[derive(Debug, Default)]
 pub struct EventReader {
-    /// A line that came in part.
+    /// The beginning of an incomplete line.
     line: Vec<u8>,
-    /// Data lines of an event whose end has not come, with a line end behind each.
+    /// The data lines of an incomplete event, each with a line end.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// The last line ended in CR: an LF right behind it is part of that end.
+    /// The last line ended in CR: an LF right behind it belongs to the same line end.
     after_return: bool,
-    /// The first line has been seen, before which a byte order mark may stand.
+    /// The first line has been read; a byte order mark may stand before it.
     begun: bool,
 }
 
 impl EventReader {
-    /// Nothing of a stream has been read; room is kept.
+    /// Resets the reader for the next stream; its buffers are kept.
     pub fn restart(&mut self) {
         self.line.clear();
         self.data.clear();
@@ -72,11 +72,11 @@ impl EventReader {
         self.begun = false;
     }
 
-    /// Takes `bytes`, and calls `sink` with each event that ends in them,
-    /// until it returns false. Returns how many bytes have been read by then.
+    /// Reads `data`, and calls `sink` with each event that ends in it, until `sink` returns false. Returns the number
+    /// of bytes read by then.
     ///
     /// # Errors
-    /// The stream is none of this kind, or has too large an event.
+    /// When the stream is not of this format, or an event is too large.
     pub fn take(
         &mut self,
         stream: &EventStream,
@@ -100,7 +100,7 @@ impl EventReader {
             self.after_return = bytes[end] == b'\r';
             let (mut piece, rest) = (&bytes[..end], &bytes[end + 1..]);
             bytes = rest;
-            // Most lines come whole, and are not copied.
+            // Most lines arrive as a whole, and are not copied.
             let mut gathered = std::mem::take(&mut self.line);
             if gathered.len() + piece.len() > MAX_EVENT {
                 return Err(EventsError::TooLarge);
@@ -119,7 +119,7 @@ impl EventReader {
         Ok(data.len())
     }
 
-    /// The same of messages with a prefix; `last`: the flag of what comes last.
+    /// Does the same for messages with a prefix; `last` is the flag of the last envelope.
     fn take_messages(
         &mut self,
         stream: &EventStream,
@@ -161,12 +161,12 @@ impl EventReader {
         Ok(data.len() - bytes.len())
     }
 
-    /// The body is over: a last line of JSON needs no end. A server-sent event without the blank line behind it is
-    /// dropped (9.2.6), unless it ends the stream, reports an error or holds whole tokens: some servers leave out the
-    /// last blank line, and clients that read lines do not notice.
+    /// Ends the body: a last line of JSON needs no line end. A server-sent event without the blank line behind it is
+    /// dropped (§9.2.6), unless it ends the stream, reports an error or holds complete tokens: some servers omit the
+    /// last blank line, and clients that read line by line do not notice.
     ///
     /// # Errors
-    /// As [`EventReader::take`].
+    /// The same as those of [`EventReader::take`].
     pub fn end(
         &mut self,
         stream: &EventStream,
@@ -187,7 +187,7 @@ impl EventReader {
         Ok(())
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in use. Bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.line.capacity() + self.data.capacity() + self.name.capacity()
     }
@@ -221,7 +221,7 @@ impl EventReader {
         }
         if line.is_empty() {
             let Some(data) = self.data.strip_suffix(b"\n") else {
-                // Without data it is no event, whatever its name.
+                // Without data there is no event, whatever its name.
                 self.name.clear();
                 return Ok(true);
             };
@@ -250,7 +250,7 @@ impl EventReader {
                 self.name.clear();
                 self.name.extend_from_slice(value);
             }
-            // `id` and `retry` are for clients that come again.
+            // `id` and `retry` are for clients that reconnect.
             _ => {}
         }
         Ok(true)
@@ -261,7 +261,7 @@ fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEven
     let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
         Some(meant) => is_meant(meant, name, data),
-        // What holds tokens is read as a whole, and known by its keys.
+        // Events that hold tokens are parsed completely, and errors are recognised by their keys.
         None => name == b"error" || !has_tokens && begins_with_error(data),
     };
     let is_last = match &stream.until {
@@ -287,8 +287,8 @@ pub(super) fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
     }
 }
 
-/// `{"error": …}`, as services write it in the middle of a stream; not where there is nothing behind the key, as in
-/// `{"error": null, …}`.
+/// Returns whether the data begin with `{"error": …}`, as services write errors in the middle of a stream. An empty
+/// value, as in `{"error": null, …}`, does not count.
 pub(super) fn begins_with_error(data: &[u8]) -> bool {
     let mut rest = data;
     for what in [&b"{"[..], b"\"error\"", b":"] {
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    /// The events of `body`, given in pieces of `step` bytes.
+    /// Returns the events of `body`, fed in pieces of `step` bytes.
     fn read(
         stream: &EventStream,
         body: &[u8],
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_kept_without_end() {
+    fn oversized_partial_event_is_rejected() {
         let sse = stream(EventFormat::Sse, None);
         let long = vec![b'x'; MAX_EVENT + 1];
         let lines = b"data: 0123456789\n".repeat(MAX_EVENT / 10);

@@ -1,10 +1,10 @@
-//! The fields of a header block of HTTP/2, in one piece of memory that is used again.
+//! The fields of an HTTP/2 header block, in one buffer that is reused.
 
-/// The fields of a block, one behind the other.
+/// The fields of a block, stored one after another.
 #[derive(Debug, Default)]
 pub(super) struct FieldList {
     bytes: Vec<u8>,
-    /// The offsets in `bytes` at which each name ends, and its value.
+    /// The offsets in `bytes` at which each name and each value ends.
     ends: Vec<(usize, usize)>,
 }
 
@@ -27,7 +27,7 @@ impl FieldList {
         places.map(|(start, &(middle, end))| (&self.bytes[start..middle], &self.bytes[middle..end]))
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in use. Bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, usize)>()
     }

@@ -1,28 +1,28 @@
-//! Why a model stopped writing (`finish_reason`), in the words of several services.
+//! Why a model stopped (`finish_reason`), in the terms of several services.
 
 use plimsoll_model::measure::Count;
 
 /// Why a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FinishReason {
-    /// The model was done, or came to a stop sequence.
+    /// The model finished, or reached a stop sequence.
     Stop,
-    /// The model came to the limit of tokens.
+    /// The limit of tokens was reached.
     Length,
-    /// It calls a tool.
+    /// The model calls a tool.
     ToolCalls,
-    /// A filter withheld the rest.
+    /// A content filter withheld the rest.
     ContentFilter,
     /// The service failed.
     Error,
-    /// The service gave the request up.
+    /// The service aborted the request.
     Abort,
-    /// Some other word.
+    /// An unknown reason.
     Other,
 }
 
 impl FinishReason {
-    /// What `word` means; `None`: the choice has not ended.
+    /// Parses a finish reason; `None` if the choice has not ended.
     pub(super) fn of(word: &str) -> Option<FinishReason> {
         let word = word.trim().to_ascii_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| word.contains(part));
@@ -44,7 +44,7 @@ impl FinishReason {
         })
     }
 
-    /// An answer that ends so is no success.
+    /// Returns whether an answer that ends for this reason has failed.
     pub(super) fn is_failure(self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl FinishReason {
         )
     }
 
-    /// Returns the count that it belongs to.
+    /// Returns the measure that counts this reason.
     pub(super) fn count(self) -> Count {
         match self {
             FinishReason::Stop => Count::FinishStop,

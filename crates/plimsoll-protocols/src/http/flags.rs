@@ -39,7 +39,7 @@ pub struct HttpFlags {
 
 impl Quick for HttpFlags {
     type Section = HttpSpec;
-    /// The flags by which curl and others choose the version.
+    /// Flags by which curl and others choose the version.
     const FLAG_SYNONYMS: &[(&str, &str)] = &[
         ("--http1.1", "--http-version=1.1"),
         ("--http2", "--http-version=2"),
@@ -79,8 +79,8 @@ impl Quick for HttpFlags {
     }
 }
 
-/// Calls would wait for each other on a connection, which may be one of HTTP/1.1 and then carries one at a time, and it
-/// is not said how many connections there are.
+/// Returns whether calls would queue on shared connections: these are kept and may be HTTP/1.1, which carries one
+/// call at a time, and the plan does not set their number.
 pub(super) fn queues(load: &LoadSpec, version: Option<HttpVersion>) -> bool {
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
     kept && version != Some(HttpVersion::V2) && load.connections.is_none()

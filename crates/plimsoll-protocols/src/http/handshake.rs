@@ -1,7 +1,7 @@
-//! Connections that are made and carry nothing: what a handshake takes, and nothing else.
+//! Measures handshakes alone: makes connections and sends nothing over them.
 //!
-//! Invariant: a call ends as soon as the event loop looks at the driver's timer, which is at once. Its connection
-//! has been made before it begins, so connecting and the handshake are in the call's phases.
+//! Invariant: a call ends as soon as the event loop checks the driver's timer, which is immediately. Its connection
+//! was made before it begins, so connecting and the handshake are phases of the call.
 
 use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
@@ -22,11 +22,11 @@ impl Protocol for HandshakeProtocol {
     }
 }
 
-/// See the module's text.
+/// The driver of one connection, see the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct HandshakeDriver {
     is_open: bool,
-    /// The call, and when it began.
+    /// The current call, and when it began.
     call: Option<(CallId, Time)>,
 }
 
@@ -76,12 +76,12 @@ impl Driver for HandshakeDriver {
         _out: &mut Vec<u8>,
         _events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        // Some servers speak first; the connection is what is measured.
+        // Some servers send first; only the connection is measured.
         Ok(())
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        // The connection was made, whoever closes it first.
+        // The connection was established, whichever side closes it first.
         self.end(Outcome::Ok, events);
         Ok(())
     }

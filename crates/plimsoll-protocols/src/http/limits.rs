@@ -1,4 +1,4 @@
-//! What `[call.http]` expects of answers, and the limits that it sets them.
+//! Resolves what `[call.http]` expects of answers, and the limits that it sets for them.
 
 use plimsoll_model::plan::{Metric, Objective, Timed};
 use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
@@ -6,10 +6,10 @@ use plimsoll_model::units::Size;
 
 use super::section::HttpSpec;
 
-/// Bodies are counted in 32 bits a call.
+/// The largest body limit: body lengths are counted in 32 bits for each call.
 const MAX_BODY: Size = Size(u32::MAX as u64);
 
-/// The largest body that an answer may have.
+/// Resolves the largest body that an answer may have.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     let max_body = call.max_body.unwrap_or(MAX_BODY).0;
     if !(1..=MAX_BODY.0).contains(&max_body) {
@@ -24,7 +24,7 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     max_body as u32
 }
 
-/// Whether a target that names WebSockets opens one.
+/// Reports a target with a WebSocket scheme in a plan that opens none.
 pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     let alias = spec.target.as_deref().and_then(alias_of);
     if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
@@ -35,7 +35,7 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
     }
 }
 
-/// Whether there is a stream to end, and time for it.
+/// Checks that there is a stream to end, and that it ends before its deadline.
 pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: &HttpSpec) {
     const DURATION_KEY: &str = "call.http.stream_duration";
     let Some(lasts) = call.stream_duration else {
@@ -67,8 +67,8 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
     }
 }
 
-/// Whether streams that never end are ended with the load: nothing says what ends one, and no objective is about how
-/// long one takes.
+/// Returns whether endless streams are ended with the load: the plan does not define their end, and has no objective
+/// on their duration.
 pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
     let is_raw = matches!(call.stream.as_deref(), Some("sse" | "ndjson"));
     let has_end = call.stream_until.is_some() || call.stream_duration.is_some();
@@ -81,7 +81,7 @@ pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
     is_raw && !has_end && !spec.objectives().into_iter().any(is_about_length)
 }
 
-/// What an answer has to be: the statuses of calls that succeed.
+/// Resolves the statuses of calls that succeed, and checks the other expectations.
 pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -> Vec<(u16, u16)> {
     for (name, values) in &call.expect_headers {
         let are_printable = values.each().iter().all(|value| is_printable(value));
@@ -124,7 +124,7 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
     }
 }
 
-/// Refuses fields in texts that are the same for every call.
+/// Reports template fields in texts that are the same for every call.
 pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
     let key = |key: &str| format!("call.http.{key}");
     for (name, text) in [
@@ -149,7 +149,7 @@ pub(super) fn refuse_fields(problems: &mut Problems, call: &HttpSpec) {
     }
 }
 
-/// Fields that an answer must have, names in lower case, one for each value.
+/// Returns the fields that an answer must have, one for each value, with names in lower case.
 pub(super) fn required_headers(call: &HttpSpec) -> Vec<(String, String)> {
     let all = call.expect_headers.iter();
     let all = all.flat_map(|(name, values)| {

@@ -1,5 +1,5 @@
-//! The flags of `plimsoll llm`: a short form of `http` for a model behind OpenAI's API. What is typed becomes one
-//! request whose answer is a stream of tokens (`[call.http]`, `stream = "openai"`).
+//! The flags of `plimsoll llm`: a short form of `http` for a model behind OpenAI's API. The flags become one request
+//! whose answer is a stream of tokens (`[call.http]`, `stream = "openai"`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,9 +16,9 @@ use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
-/// Of an open loop over HTTP/1.1: as many answers may stream at once.
+/// Connections of an open loop over HTTP/1.1, which limits how many answers may stream at once.
 const DEFAULT_CONNECTIONS: u32 = 100;
-/// For one answer: it streams for as long as there is text.
+/// The deadline of one answer: it streams for as long as there is text.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_PROMPT: &str = "What does the load line show?";
 
@@ -138,7 +138,7 @@ enum Api {
 }
 
 impl Api {
-    /// Below `/v1`.
+    /// Returns the path of the API below `/v1`.
     fn path(self) -> &'static str {
         match self {
             Api::Chat => "/chat/completions",
@@ -189,7 +189,7 @@ impl Quick for LlmFlags {
     }
 }
 
-/// `url` with the API's path, where it has none of its own.
+/// Adds the API's path to `url`, unless it has a path of its own.
 fn whole_url(url: &str, api: Api) -> String {
     let path = api.path();
     let bare = url.trim_end_matches('/');
@@ -211,14 +211,14 @@ impl LlmFlags {
         let given = |name: &String| name.eq_ignore_ascii_case("authorization");
         let key = variables(&self.api_key_env);
         if let Some(key) = key.filter(|_| !headers.keys().any(given)) {
-            // It is no template.
+            // The key is not a template: braces in it are escaped.
             let key = key.replace("{{", "{{{{");
             let value = MetadataSpec::Text(format!("Bearer {key}"));
             headers.insert("authorization".to_owned(), value);
         }
     }
 
-    /// The request, as text with fields.
+    /// Makes the body of the request, a template.
     fn body(&self, api: Api) -> Result<String, Usage> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => text_of("--prompt", prompt)?,
@@ -270,7 +270,7 @@ impl LlmFlags {
     }
 }
 
-/// What was typed behind `flag`, or the text of the file that `@FILE` names; `@-`: of stdin.
+/// Returns the text typed behind `flag`, or that of the file named by `@FILE`; `@-` means stdin.
 fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());
@@ -288,8 +288,8 @@ fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
 }
 
-/// The request with the keys of `extra`, which stand as they are typed, in place of those of `body` that have their
-/// names. Its fields may stand where values do.
+/// Merges the keys of `extra`, kept as typed, into the request; they replace keys of `body` with the same names.
+/// Template fields may stand in place of values.
 fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, Usage> {
     let problem = |problem: &dyn std::fmt::Display| {
         Usage::new(
@@ -319,7 +319,7 @@ fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, Usage
     Ok(text)
 }
 
-/// JSON with a number in place of each field that stands outside of its texts.
+/// Replaces template fields outside of JSON strings with a number, so that the text can be parsed.
 fn without_fields(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let (mut rest, mut in_text) = (text, false);
@@ -342,7 +342,7 @@ fn without_fields(text: &str) -> String {
     out
 }
 
-/// Short words that common tokenizers have a token for each.
+/// Short words that are a single token each in common tokenizers.
 const FILLER_WORDS: [&str; 32] = [
     "time", "year", "people", "way", "day", "man", "thing", "woman", "life", "child", "world",
     "school", "state", "family", "student", "group", "country", "problem", "hand", "part", "place",
@@ -350,12 +350,12 @@ const FILLER_WORDS: [&str; 32] = [
     "home",
 ];
 
-/// A prompt of about so many tokens: its beginning differs from call to call and from run to run.
+/// Makes a prompt of about this many tokens. Its beginning differs between calls and between runs.
 fn made(tokens: u32) -> String {
     let mut text = "{{now}} {{seq}}:".to_owned();
     let mut state = 1u32;
     for _ in 1..tokens {
-        // A linear congruential generator (Numerical Recipes): the same text every time.
+        // A linear congruential generator (Numerical Recipes) makes the same text every time.
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         text.push(' ');
         text.push_str(FILLER_WORDS[(state >> 27) as usize]);

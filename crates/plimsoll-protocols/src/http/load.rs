@@ -1,4 +1,4 @@
-//! What the engine needs for requests: one connection for many calls, or a user who makes several.
+//! Registers HTTP calls as a load of the engine: connections shared by calls, or users who make several calls each.
 
 use plimsoll_engine::Protocol;
 use plimsoll_engine::script::user::{Course, Users};
@@ -19,7 +19,7 @@ use super::socket::SocketProtocol;
 use crate::http2::NOT_SPOKEN;
 use crate::owned::{Asked, Load, Owned, Unmade, driven};
 
-/// Advice to who loads what speaks no other version.
+/// Advice for loads that only speak HTTP/1.1.
 pub(crate) const ONLY_HTTP1: &str =
     "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
 
@@ -75,7 +75,7 @@ impl Owned for HttpSpec {
     }
 }
 
-/// Users who talk to a model.
+/// Makes the load of users who talk to a model.
 fn conversations<'a, P>(plan: &'a Plan, call: &HttpCall, protocol: P) -> Result<Load<'a>, Unmade>
 where
     P: Protocol + 'a,
@@ -88,7 +88,7 @@ where
     )
 }
 
-/// The load of users, who have a connection each.
+/// Makes the load of users, who have a connection each.
 fn used<'a, C: Course + 'a>(plan: &'a Plan, course: C) -> Result<Load<'a>, Unmade>
 where
     <C::Protocol as Protocol>::Driver: Send,
@@ -98,7 +98,7 @@ where
         None => None,
         Some(tls) => Some(TlsClient::new(tls, &plan.target, &offered)?),
     };
-    // A name that does not resolve is reported before the load.
+    // Resolves the name now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(&plan.target)?;
     let users = Users::new(course, &plan.target, tls, &plan.load);
     Ok(Box::new(move |place, stop, observe| {

@@ -1,19 +1,19 @@
-//! Pages that say that a file is missing although their status is 200, as `openssl s_server -WWW` sends them.
+//! Recognises pages that report a missing file with status 200, as `openssl s_server -WWW` sends them.
 
 use crate::http2::printable;
 
-/// Bytes of a page's beginning that tell it from a file, at most.
+/// The most bytes of a body's beginning that are compared.
 pub(super) const MAX_COMPARED: usize = 200;
 
-/// What a file server says where it has no file of a path.
+/// The page that a file server sends if it has no file for a path.
 #[derive(Debug)]
 pub(super) struct MissingPage {
-    /// How such pages begin.
+    /// How such pages may begin.
     beginnings: Vec<String>,
 }
 
 impl MissingPage {
-    /// The path of a request, with its leading slash.
+    /// Makes it for the path of a request, which begins with a slash.
     pub(super) fn of(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {
@@ -27,7 +27,8 @@ impl MissingPage {
         }
     }
 
-    /// Why a body that begins so is no file; `None`: it may be one. `begin`: up to [`MAX_COMPARED`] bytes.
+    /// Returns why a body with this beginning is not the file; `None` if it may be. `begin` has up to
+    /// [`MAX_COMPARED`] bytes.
     pub(super) fn reason(&self, begin: &[u8]) -> Option<String> {
         let is_it = |text: &&String| {
             let text = &text.as_bytes()[..text.len().min(MAX_COMPARED)];

@@ -1,9 +1,9 @@
-//! Requests over HTTP/1.1 (RFC 9112) and HTTP/2 (RFC 9113): any method, headers and bodies; answers held to what a plan
-//! expects of them, and taken apart into events where they stream.
+//! Requests over HTTP/1.1 (RFC 9112) and HTTP/2 (RFC 9113) with any method, headers and bodies. Answers are checked
+//! against what the plan expects, and parsed into events if they stream.
 //!
-//! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` makes what is sent, `checks` knows what an
-//! answer has to be, `content` looks into bodies, [`events`] into streams. [`SocketProtocol`] turns the request into a
-//! WebSocket (RFC 6455). `target` is the server.
+//! [`Http1Protocol`] and [`Http2Protocol`] are the client side: `request` encodes requests, `checks` checks answers,
+//! `content` inspects bodies, and [`events`] parses streams. [`SocketProtocol`] opens a WebSocket with the request
+//! (RFC 6455). `target` is the server.
 
 mod answers;
 mod any_shape;

@@ -1,14 +1,14 @@
-//! The client's side of one HTTP/2 connection (RFC 9113): as many calls at once as the server
-//! allows, each on a stream of its own.
+//! The client's side of one HTTP/2 connection (RFC 9113): as many concurrent calls as the server allows, each on its
+//! own stream.
 //!
-//! What a connection is is in [`crate::http2`], what an answer has to be in `checks` and `content`,
-//! as for HTTP/1.1; here is what a stream's frames mean for its call. Invariant: a call ends with
-//! its answer, or with the event that ends its stream; a stream whose call is over is open, and
-//! counts, until the server has ended it, or is reset after [`DRAIN_TIMEOUT`].
+//! [`crate::http2`] implements connections; `checks` and `content` check answers, as for HTTP/1.1; this module maps
+//! the frames of a stream to its call. Invariant: a call ends with its answer, or with the event that ends its
+//! stream. A stream whose call has ended stays open, and counts as such, until the server ends it or it is reset
+//! after [`DRAIN_TIMEOUT`].
 //!
-//! In the steady state an answer's head is recognised by its bytes, and nothing is allocated.
+//! In the steady state the head of an answer is recognised by its bytes, and nothing is allocated.
 //!
-//! Long because every frame that an answer may come in is here, beside the glue of [`Calls`].
+//! Long because every frame of an answer is handled here, beside the glue of [`Calls`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Shared {
     }
 }
 
-/// Whether the connection is TLS.
+/// The scheme of the request's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// Plaintext, by prior knowledge (RFC 9113, 3.3).
@@ -65,7 +65,7 @@ pub enum Scheme {
     Https,
 }
 
-/// HTTP/2, with its request prepared.
+/// HTTP/2 with a prepared request.
 #[derive(Clone, Debug)]
 pub struct Http2Protocol(Arc<Shared>);
 
@@ -102,7 +102,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     let varying_fields = varying.as_ref().and_then(|varying| {
         VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
     });
-    // A path that varies follows these fields.
+    // A path that varies is written behind these fields.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
     if !path_varies {
         fields.push((":path", path));
@@ -154,7 +154,7 @@ impl Protocol for Http2Protocol {
     }
 }
 
-/// One connection's client side.
+/// The client side of one connection.
 pub type Http2Driver = Connection<HttpCalls>;
 
 /// The calls of one connection.
@@ -165,33 +165,33 @@ pub struct HttpCalls {
     memo: Memo<HeadMeaning, MEMO_BLOCK_LEN>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
-    /// What is kept of answers that are looked into, or whose head shows a failure; streams point here.
+    /// State of answers whose body is inspected, or whose head shows a failure; streams hold an index into it.
     kept: Vec<Kept>,
     free: Vec<u32>,
-    /// The body of the call that is being started, where each has its own.
+    /// The body of the call that is being started, if each has its own.
     scratch: Vec<u8>,
-    /// It was given.
+    /// `scratch` was set by the caller, and is not rendered.
     is_given: bool,
-    /// Streams whose call is over, and when they are reset.
+    /// Streams whose call has ended, and when they are reset.
     rests: VecDeque<(Time, u32)>,
     /// Streams that the plan ends, and when, in order.
     ends: VecDeque<(Time, u32)>,
 }
 
-/// An answer whose body matters.
+/// State of an answer whose body is inspected.
 #[derive(Debug, Default)]
 struct Kept {
     content: Content,
-    /// The text of a failure that the head shows.
+    /// The failure text made from its head.
     text: Option<String>,
 }
 
 type Stream = http2::Stream<Answer>;
 
-/// What a header block means; the same for the same bytes.
+/// The meaning of a header block, which is the same for the same bytes.
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
-    /// 0: there is none, as in trailers.
+    /// The status; 0 if there is none, as in trailers.
     status: u16,
     outcome: Outcome,
     reading: Reading,
@@ -199,16 +199,16 @@ struct HeadMeaning {
     malformed: Option<&'static str>,
 }
 
-/// An answer as far as it has arrived.
+/// The state of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     first_byte: Time,
-    /// Bytes of its body.
+    /// Body bytes received.
     received: u32,
-    /// What its head makes of the call.
+    /// The outcome so far, from its head.
     outcome: Outcome,
     head_seen: bool,
-    /// `content-length`, where it says one that counts.
+    /// The `content-length`, if there is one that applies.
     length: Option<u32>,
 }
 
@@ -228,7 +228,7 @@ impl http2::Answer for Answer {
 }
 
 impl HttpCalls {
-    /// Reads a whole header block. Where it shows a failure, its fields are in `fields`.
+    /// Decodes a header block. If it shows a failure, its fields are in `fields`.
     #[inline]
     fn read(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         match self.memo.get(block) {
@@ -277,13 +277,13 @@ impl HttpCalls {
             self.memo.clear();
         }
         if decoded.is_steady && head.outcome.is_ok() {
-            // Of others, the fields are part of the text.
+            // Blocks of failures are not remembered: their fields are needed for the failure text.
             self.memo.put(block, head);
         }
         Ok(head)
     }
 
-    /// Makes room for what is kept of a stream's answer.
+    /// Allocates the state for inspecting a stream's answer.
     fn keep(&mut self, stream: &mut Stream, reading: Reading, text: Option<String>) {
         stream.slot = self.free.pop().unwrap_or_else(|| {
             self.kept.push(Kept::default());
@@ -306,7 +306,7 @@ impl Http2Driver {
         }
     }
 
-    /// The event has come that ends a stream, but not its end.
+    /// Ends the call of a stream whose last event has arrived; the stream itself is not over.
     #[inline(never)]
     fn settle(&mut self, id: u32, to: &mut Effects<'_>) {
         let (outcome, text) = self.judge(id, to.events);
@@ -322,7 +322,7 @@ impl Http2Driver {
         }
     }
 
-    /// The server has ended the stream.
+    /// Handles the end of a stream.
     #[inline]
     fn answered(&mut self, id: u32, to: &mut Effects<'_>) -> Result<(), Violation> {
         let Some(stream) = self.streams.find(id) else {
@@ -347,7 +347,7 @@ impl Http2Driver {
         Ok(())
     }
 
-    /// What became of an answer that is looked into, or whose head shows a failure.
+    /// Returns the outcome of an answer that was inspected, or whose head shows a failure.
     #[inline(never)]
     fn judge(&mut self, id: u32, events: &mut Vec<Event>) -> (Outcome, Option<String>) {
         let Some(stream) = self.streams.find(id) else {
@@ -372,7 +372,7 @@ impl Http2Driver {
         checks.judge(Some(ended), received.into())
     }
 
-    /// The rest of a stream has come whose call was over.
+    /// Handles the end of a stream whose call had ended before.
     #[cold]
     fn rested(&mut self, id: u32) {
         self.streams.close(id, State::Ended);
@@ -396,7 +396,7 @@ impl Http2Driver {
 }
 
 impl Http2Driver {
-    /// Ends the streams that have lasted as long as the plan says.
+    /// Ends the streams that have lasted as long as the plan allows.
     fn end_streams(&mut self, to: &mut Effects<'_>) {
         let now = to.now;
         let is_due = |end: &mut (Time, u32)| end.0 <= now;
@@ -405,7 +405,7 @@ impl Http2Driver {
         }
     }
 
-    /// Ends a stream that is good so far and in the state that is `wanted`, as a success.
+    /// Ends a stream as a success if it is good so far and meets `wanted`.
     fn end_stream(
         &mut self,
         id: u32,
@@ -503,12 +503,12 @@ impl Calls for HttpCalls {
         answer.received = before.wrapping_add(data.len() as u32);
         let is_over = stream.call == NO_CALL;
         if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
-            // Of a body that is too large, no more than that is counted.
+            // Counts no more than the limit of a body that is too large.
             answer.received = checks.max_body as u32;
             connection.too_large(piece, to);
             return Ok(());
         }
-        // The stream's window is as large as can be; only an answer of half a gigabyte needs more.
+        // The stream's window is the largest possible; only an answer of half a gigabyte needs an update.
         let window_used = (before ^ answer.received) >= WINDOW_STEP;
         let mut is_settled = false;
         if let Some(kept) = connection.calls.kept.get_mut(stream.slot as usize) {

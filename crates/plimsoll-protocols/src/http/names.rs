@@ -1,8 +1,8 @@
-//! What names the header fields of a plan may have.
+//! Checks the names of header fields in plans.
 
 use plimsoll_model::spec::Names;
 
-/// Those of `[call.http.headers]`.
+/// The names that `[call.http.headers]` allows.
 pub(super) const HEADER_NAMES: Names = Names {
     key: "call.http.headers",
     binary: false,
@@ -12,7 +12,8 @@ pub(super) const HEADER_NAMES: Names = Names {
     },
 };
 
-/// RFC 9110, 5.1; what says how a message is framed is not the plan's to say.
+/// Checks a field name (RFC 9110 §5.1). Names of fields that control framing are refused, because the plan can't set
+/// them.
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.is_empty() || !name.bytes().all(is_token) {

@@ -1,16 +1,16 @@
-//! Text looked for in bytes that come in pieces: the automaton of Knuth, Morris and Pratt, which
-//! keeps one number between two pieces.
+//! Searches for a text in bytes that arrive in pieces, with the Knuth-Morris-Pratt automaton: only one number is kept
+//! between two pieces.
 
-/// What is looked for.
+/// A text to search for.
 #[derive(Clone, Debug)]
 pub(super) struct Needle {
     text: Box<[u8]>,
-    /// For each length that has matched: the longest shorter one that has matched, too.
+    /// For each matched length, the longest shorter length that has matched, too.
     shorter: Box<[usize]>,
 }
 
 impl Needle {
-    /// `text`: not empty.
+    /// Makes the automaton; `text` must not be empty.
     pub(super) fn new(text: &str) -> Needle {
         let text = text.as_bytes();
         let mut shorter = vec![0; text.len() + 1];
@@ -28,7 +28,7 @@ impl Needle {
         }
     }
 
-    /// Whether it ends in `bytes`, of which `matched` had matched before them.
+    /// Returns whether the text ends in `bytes`; `matched` is the length that had matched before them.
     pub(super) fn is_in(&self, matched: &mut usize, bytes: &[u8]) -> bool {
         for b in bytes {
             while *matched > 0 && self.text[*matched] != *b {

@@ -1,4 +1,4 @@
-//! What can stand in a request's path.
+//! Checks the paths of requests.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,12 @@ use plimsoll_model::template::{Part, Rows, Source, Template};
 
 use super::payload::has_message;
 
-/// It can stand in a path (RFC 9112, 3.2.1).
+/// Returns whether the text can be part of a path (RFC 9112 §3.2.1).
 pub(crate) fn fits_a_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')
 }
 
-/// Says what to write in place of `text`.
+/// Makes the message for a text that is not a path, with a corrected version.
 pub(crate) fn not_a_path(text: &str) -> String {
     let text = redaction::masked(text);
     let mut encoded = String::new();
@@ -29,7 +29,7 @@ pub(crate) fn not_a_path(text: &str) -> String {
     }
 }
 
-/// Whether every call has a path that a request line can carry.
+/// Checks that every call has a path that fits into a request line.
 pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
     if has_message(template) {
         return Err("{{message}}: a request has one path".to_owned());

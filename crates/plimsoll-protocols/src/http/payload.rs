@@ -1,4 +1,4 @@
-//! What a request or a frame carries, with its fields, and as JSON.
+//! The payload of a request or a frame: its bytes or template, and whether it is JSON.
 
 use std::path::PathBuf;
 
@@ -9,33 +9,33 @@ use crate::alternatives::collide;
 
 use super::call::VaryingBody;
 
-/// What the texts of users are made with.
+/// Context for parsing the templates of a call.
 pub(super) struct Texts<'a> {
     pub(super) slots: &'a mut u32,
     pub(super) rows: Option<&'a Rows>,
-    /// Some text has a column of them.
+    /// Some template uses a column of the rows.
     pub(super) uses_rows: bool,
     pub(super) surroundings: &'a dyn Surroundings,
 }
 
-/// What a request carries besides its header fields, made ready.
+/// The payload of a request or a frame.
 pub(super) struct Payload {
-    /// What the first call carries.
+    /// The bytes, if the payload does not vary.
     pub(super) bytes: Vec<u8>,
     pub(super) varying: Option<VaryingBody>,
     pub(super) is_json: bool,
 }
 
-/// The source of what a request carries.
+/// Where the payload of a request or a frame comes from.
 #[derive(Clone, Copy)]
 pub(super) struct BodySource<'a> {
-    /// The key of the table that has `body` or `body_file`.
+    /// The key of the table with `body` or `body_file`.
     pub(super) key: &'a str,
     pub(super) text: Option<&'a String>,
     pub(super) file: Option<&'a PathBuf>,
 }
 
-/// What a request or a frame carries, with its fields. `None`: a problem with it is reported.
+/// Reads and parses a payload. `None` if a problem was reported.
 pub(super) fn payload(
     problems: &mut Problems,
     source: BodySource<'_>,
@@ -64,7 +64,7 @@ pub(super) fn payload(
     text_payload(problems, &key, bytes, texts)
 }
 
-/// The content at `key`, with its fields where it is a text.
+/// Parses the content at `key`, as a template if it is UTF-8 text.
 pub(super) fn text_payload(
     problems: &mut Problems,
     key: &str,
@@ -76,7 +76,7 @@ pub(super) fn text_payload(
         bytes,
         varying: None,
     };
-    // What is no text has no fields.
+    // Bytes that are not UTF-8 have no template fields.
     let text = match String::from_utf8(bytes) {
         Ok(text) if template::has_fields(&text) => text,
         Ok(text) => return Some(plain(text.into_bytes())),
@@ -105,10 +105,10 @@ pub(super) fn text_payload(
 }
 
 impl Payload {
-    /// Makes every call have a body of its own, and returns how one looks.
+    /// Turns a constant payload into a template, so that every call renders it, and returns a sample of the body.
     ///
     /// # Errors
-    /// The body is no text.
+    /// When the body is not UTF-8.
     pub(super) fn make_varying(&mut self, texts: &mut Texts<'_>) -> Result<Vec<u8>, String> {
         if let Some(varying) = &self.varying {
             return Ok(standing_in(&varying.template).into_bytes());
@@ -126,7 +126,7 @@ impl Payload {
     }
 }
 
-/// A text that has no fields, as it is typed: what reads it there looks for fields again.
+/// Escapes a text without fields, so that it is not taken for a template when it is read again.
 pub(super) fn escaped(text: &str) -> String {
     text.replace("{{", "{{{{")
 }
@@ -136,7 +136,7 @@ pub(super) fn has_message(template: &Template) -> bool {
     fields.any(|field| matches!(field.source, Source::Message))
 }
 
-/// The text with something in place of its fields that is JSON in a string and outside of one.
+/// Replaces template fields with a text that is valid JSON both within a string and outside of one.
 fn standing_in(template: &Template) -> String {
     let parts = template.parts().iter();
     parts
@@ -147,7 +147,7 @@ fn standing_in(template: &Template) -> String {
         .collect()
 }
 
-/// Which parts stand within a string of JSON.
+/// Returns for each part of the template whether it is within a JSON string.
 fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
     let mut inside = false;
     let mut quoted = Vec::new();

@@ -1,19 +1,19 @@
-//! Calls over HTTP whose arrivals are those of a log.
+//! The paths of HTTP calls that replay the arrivals of a log.
 
 use plimsoll_model::spec::{Problems, Spec};
 use plimsoll_model::template::Rows;
 
 use super::section::HttpSpec;
 
-/// The column of a request's path.
+/// The column with the path of a request.
 const PATH_COLUMN: &str = "path";
 const METHOD_COLUMN: &str = "method";
 
-/// What a path is that is each line's own.
+/// The template for the path of each line.
 const LINE_PATH: &str = "{{row.path}}";
 
-/// The path of the calls: where neither the plan nor the target has one, that of each line. All calls of a plan have one
-/// method, so a line's request is not sent with another.
+/// Returns the path of the calls: that of each log line, if neither the plan nor the target has one. All calls of a
+/// plan use one method, so lines with another method are reported.
 pub(super) fn path(
     problems: &mut Problems,
     spec: &Spec,

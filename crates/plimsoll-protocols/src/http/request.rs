@@ -1,4 +1,4 @@
-//! A request made ready to send: all that is the same for every call, encoded once.
+//! Prepares requests: everything that is the same for every call is encoded once.
 
 use std::ops::Range;
 
@@ -11,26 +11,25 @@ use super::envelopes;
 use crate::unix_zero::UnixZero;
 use crate::unpacking::ACCEPT_ENCODING;
 
-/// What a connection needs to know of the calls that it will carry.
+/// The request of a connection's calls, and how the connection is used.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpRequest<'a> {
-    /// What is sent, and what its answer must be.
+    /// The call to send, and the checks of its answer.
     pub call: &'a HttpCall,
-    /// `host:port` of the target; [`HttpCall::host`] goes before it.
+    /// `host:port` of the target; [`HttpCall::host`] takes precedence.
     pub authority: &'a str,
-    /// Each connection carries one call.
+    /// Closes each connection after one call.
     pub closes: bool,
 }
 
 impl HttpRequest<'_> {
-    /// `Host`, or `:authority`.
+    /// Returns the value of `Host`, or of `:authority`.
     pub(super) fn host(&self) -> &str {
         self.call.host.as_deref().unwrap_or(self.authority)
     }
 }
 
-/// Appends the fields of a request that are the same for every call and whatever carries it.
-/// `length`: of its body.
+/// Appends the header fields that are the same for every call and both versions. `length` is that of the body.
 pub(super) fn constant_fields<'a>(
     call: &'a HttpCall,
     length: &'a str,
@@ -55,14 +54,14 @@ pub(super) fn constant_fields<'a>(
         .varying
         .as_ref()
         .is_some_and(|varying| varying.body.is_some());
-    // Methods that have a meaning for bodies say so where there is none (RFC 9110, 8.6).
+    // Methods that define a meaning for bodies send the length even without one (RFC 9110 §8.6).
     let expects_body = matches!(&*call.method, "POST" | "PUT" | "PATCH");
     if !body_varies && (expects_body || !call.body.is_empty()) {
         fields.push(("content-length", length));
     }
 }
 
-/// What varies, with the names of fields as HTTP/1.1 sends them.
+/// Returns the varying parts, with field names as HTTP/1.1 sends them.
 fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
     let mut varying = call.varying.clone()?;
     for field in &mut varying.headers {
@@ -71,11 +70,11 @@ fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
     Some(varying)
 }
 
-/// The head of a request over HTTP/1.1, up to its blank line, encoded as far as it is the same for all.
+/// The head of an HTTP/1.1 request up to its blank line, encoded as far as it is constant.
 #[derive(Debug)]
 struct Head {
     bytes: Vec<u8>,
-    /// The path's range in `bytes`.
+    /// The range of the path in `bytes`.
     path: Range<usize>,
 }
 
@@ -91,7 +90,7 @@ impl Head {
         }
     }
 
-    /// Appends it with the path and the fields that vary.
+    /// Appends the head with the path and the fields that vary.
     fn write(&self, varying: &VaryingHttp, moment: &Moment<'_>, out: &mut Vec<u8>) {
         match &varying.path {
             None => out.extend_from_slice(&self.bytes),
@@ -110,16 +109,16 @@ impl Head {
     }
 }
 
-/// A request over HTTP/1.1, encoded as far as it is the same for all.
+/// An HTTP/1.1 request, encoded as far as it is constant.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// The head; the whole request where nothing varies.
+    /// The head, or the whole request if nothing varies.
     head: Head,
     body: Vec<u8>,
-    /// Bodies that vary have one, too.
+    /// Bodies have a length prefix, also those that vary.
     has_prefix: bool,
     varying: Option<VaryingHttp>,
-    /// Nanoseconds since 1970 at [`Time::ZERO`].
+    /// Nanoseconds between 1970 and [`Time::ZERO`].
     pub(super) unix_zero: UnixZero,
 }
 
@@ -154,8 +153,8 @@ impl Prepared {
         self.varying.as_ref()?.trace_ids()
     }
 
-    /// Appends the request of call `number`; `scratch` is for its body, which has to be as long as
-    /// the head says. Where bodies vary, one may be `given`.
+    /// Appends the request of call `number`. `given` replaces a body that varies. `scratch` is a buffer for the body,
+    /// whose length the head needs.
     #[inline]
     pub(super) fn write(
         &self,
@@ -195,7 +194,7 @@ impl Prepared {
     }
 }
 
-/// The request that opens a WebSocket, encoded as far as it is the same for all.
+/// The request that opens a WebSocket, encoded as far as it is constant.
 #[derive(Debug)]
 pub(super) struct Upgrade {
     head: Head,
@@ -210,7 +209,7 @@ impl Upgrade {
         if !call.headers.iter().any(|(name, _)| name == "user-agent") {
             fields.push(("user-agent", own));
         }
-        // A type is one of a body, and a frame has none.
+        // A content type belongs to a body, and an upgrade has none.
         let given = call.headers.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         fields.extend(given.filter(|(name, _)| *name != "content-type"));
         for (name, _) in &mut fields {
@@ -226,7 +225,7 @@ impl Upgrade {
         self.varying.as_ref()?.trace_ids()
     }
 
-    /// Appends the request of socket `number`, with the `handshake`'s fields.
+    /// Appends the request of socket `number`, with the `handshake` fields.
     pub(super) fn write(
         &self,
         number: u64,
@@ -248,7 +247,7 @@ impl Upgrade {
     }
 }
 
-/// What a call sends over a WebSocket.
+/// The payload of a frame.
 #[derive(Debug)]
 pub(super) struct FrameText {
     constant: Vec<u8>,
@@ -256,7 +255,7 @@ pub(super) struct FrameText {
 }
 
 impl FrameText {
-    /// `varying`: what it holds instead of `constant`, chosen by what the other parts of `call` are.
+    /// Makes a payload that is `constant`, or is rendered from `varying` with the variation of `call`.
     pub(super) fn new(
         call: &HttpCall,
         constant: &[u8],
@@ -269,7 +268,7 @@ impl FrameText {
         }
     }
 
-    /// That of call `number`; `scratch` is for one that varies.
+    /// Returns the payload of call `number`; `scratch` is a buffer for one that varies.
     pub(super) fn of<'a>(
         &'a self,
         number: u64,
@@ -285,7 +284,7 @@ impl FrameText {
     }
 }
 
-/// Appends the body as `moment` has it. Columns within a JSON string are escaped.
+/// Appends the body rendered at `moment`. Values of columns are escaped within JSON strings.
 pub(super) fn write_body(body: &VaryingBody, moment: &Moment<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
@@ -301,7 +300,7 @@ pub(super) fn write_body(body: &VaryingBody, moment: &Moment<'_>, out: &mut Vec<
     }
 }
 
-/// Escapes what a JSON string can't hold as it is (RFC 8259, 7) from `start` on.
+/// Escapes what a JSON string can't hold (RFC 8259 §7), from `start` on.
 fn escape(out: &mut Vec<u8>, start: usize) {
     if !out[start..]
         .iter()

@@ -1,4 +1,4 @@
-//! `[call.http]` → what its calls are, with every default, and back.
+//! Resolves `[call.http]` to a call with all defaults, and writes a call back.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -61,17 +61,17 @@ impl Section for HttpSpec {
         Some(&mut self.headers)
     }
 
-    /// Clients that share a connection of HTTP/1.1 or a WebSocket would only queue: each has its own.
+    /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if self.calls_in_a_row().is_none() && queues(load, self.version) {
             load.connections = load.clients;
         }
-        // A stream that is to last some time has the usual time besides.
+        // A stream with a set duration gets the default deadline in addition to it.
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
             let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
-        // Over HTTP/1.1 a stream ends early only with its connection.
+        // Over HTTP/1.1 a stream can only be ended early by closing its connection.
         let ends_early = self.stream_duration.is_some() && self.websocket.is_none();
         let is_kept = load.reuse.as_deref() != Some("never");
         if ends_early && is_kept && self.version.unwrap_or_default() == HttpVersion::V1 {
@@ -122,7 +122,7 @@ impl Section for HttpSpec {
     }
 }
 
-/// Writes the defaults out.
+/// Writes the defaults into the section.
 fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
     spec.method = Some(call.method.clone());
@@ -132,13 +132,13 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     } else {
         escaped(&call.path)
     });
-    // A socket is opened with 101.
+    // Sockets are opened with status 101, so they have no expected statuses.
     if call.socket.is_none() {
         let statuses = call.expect.iter();
         let spec_of = |&(from, to): &(u16, u16)| StatusSpec { from, to };
         spec.expect = Some(statuses.map(spec_of).collect());
     }
-    // The body itself, so that the run stays the same when the file changes.
+    // Writes the body itself, so that the run stays reproducible when the file changes.
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let body = (&mut spec.body, &mut spec.body_file);
     fill_in_body(body, &call.body, varying);
@@ -156,7 +156,7 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.deadline = None;
 }
 
-/// Writes the body itself out, where it is that of a file.
+/// Replaces the name of a body's file with its text.
 fn fill_in_body(
     (typed, file): (&mut Option<String>, &mut Option<PathBuf>),
     bytes: &[u8],
@@ -269,7 +269,7 @@ fn http_call(
     })
 }
 
-/// What answers consist of, what counts their tokens, and which calls of a user follow from each other.
+/// How answers are read, what counts their tokens, and whether users hold conversations.
 struct Answers {
     socket: Option<Box<SocketCall>>,
     stream: Option<EventStream>,
@@ -332,7 +332,7 @@ fn answers(
     }
 }
 
-/// The path that stands in `section`, the target's, or `/`.
+/// Resolves the path: the one in `section`, that of the target, or `/`.
 pub(crate) fn path_of_call(
     problems: &mut Problems,
     section: &str,
@@ -358,7 +358,7 @@ pub(crate) fn path_of_call(
     }
 }
 
-/// What is asked for of `path`, which begins where a URL's path, query or fragment does: a fragment is not sent
+/// Returns the path to request. `path` begins where a URL's path, query or fragment begins; a fragment is not sent
 /// (RFC 9110 §7.1), and an empty path is `/` (§4.2.3).
 fn requested(path: &str) -> Cow<'_, str> {
     match path.split('#').next().unwrap_or_default() {
@@ -407,12 +407,12 @@ fn http_method(problems: &mut Problems, call: &HttpSpec) -> String {
     method
 }
 
-/// Each request is a message of gRPC-Web or Connect, be it an empty one.
+/// Returns whether requests are messages of gRPC-Web or Connect, even without a body.
 fn sends_a_message(call: &HttpSpec) -> bool {
     call.stream.as_deref().and_then(envelopes::named).is_some()
 }
 
-/// Names that are sent as they are typed.
+/// Returns the names that are sent as typed.
 fn typed_names(call: &HttpSpec) -> Vec<String> {
     match call.typed_names {
         Some(true) => call.headers.keys().cloned().collect(),
@@ -420,7 +420,7 @@ fn typed_names(call: &HttpSpec) -> Vec<String> {
     }
 }
 
-/// The constant fields, with a type for a body that has none.
+/// Returns the constant fields, with a default content type if there is a body.
 fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
     let has_body = payload.varying.is_some() || !payload.bytes.is_empty() || sends_a_message(call);

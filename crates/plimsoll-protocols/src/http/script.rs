@@ -1,4 +1,4 @@
-//! Scripts of frames: what each user sends over a WebSocket of its own, one answer after another.
+//! Scripts of frames: each user sends them over a WebSocket of its own, waiting for answers.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use plimsoll_model::Time;
 use super::call::SocketCall;
 use super::socket::{SocketDriver, SocketProtocol};
 
-/// The users of a run.
+/// The scripts of a run's users.
 pub struct FrameScripts {
     protocol: SocketProtocol,
     calls: Vec<Call>,
 }
 
-/// One of a user's calls.
+/// One call of a user.
 struct Call {
-    /// The frames that it sends; the last one is answered.
+    /// The frames that it sends; only the last one is answered.
     frames: Range<usize>,
     pace: Duration,
 }
 
 impl FrameScripts {
-    /// Of the frames that `socket` has for each user.
+    /// Groups the frames of `socket` into calls.
     pub fn new(protocol: SocketProtocol, socket: &SocketCall) -> FrameScripts {
         let mut calls = Vec::new();
         let mut start = 0;
@@ -57,7 +57,7 @@ impl Course for FrameScripts {
     }
 
     fn replaces_connections(&self) -> bool {
-        // What the server knows of a user goes with the socket.
+        // The server's state of a user is lost with the socket.
         false
     }
 

@@ -160,7 +160,7 @@ pub struct HttpSpec {
 }
 
 impl HttpSpec {
-    /// What a proxy has to understand of the connections of `spec`, whose call this is.
+    /// Returns what a proxy must understand to forward the connections of `spec`, whose call this is.
     pub(super) fn wire_of(&self, spec: &Spec) -> Wire {
         if self.websocket.is_some() {
             return Wire::Socket;
@@ -172,7 +172,7 @@ impl HttpSpec {
         }
     }
 
-    /// The frames of a script, where there is one.
+    /// Returns the frames of the script, if there is one.
     pub(super) fn frames(&self) -> Option<&[FrameSpec]> {
         let socket = self.websocket.as_ref()?;
         socket.script.as_deref().filter(|script| !script.is_empty())
@@ -190,7 +190,7 @@ pub enum ExpectedValues {
 }
 
 impl ExpectedValues {
-    /// In order.
+    /// Returns the values in order.
     pub fn each(&self) -> &[String] {
         match self {
             ExpectedValues::One(value) => std::slice::from_ref(value),
@@ -255,7 +255,7 @@ impl FrameSpec {
     /// Reads a file of frames: a TOML document with a table `[[frames]]` for each.
     ///
     /// # Errors
-    /// It is no such document, or there are none.
+    /// When the text is not such a document, or has no frames.
     pub fn script(text: &str) -> Result<Vec<FrameSpec>, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -292,7 +292,7 @@ impl<'de> Deserialize<'de> for HttpVersion {
     }
 }
 
-/// What a text means, or a number that looks like it.
+/// Deserializes a text, or a number that looks like it.
 fn typed<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

@@ -1,12 +1,11 @@
-//! The client's side of one WebSocket (RFC 6455): a call sends a frame, and ends with the message
-//! that answers it.
+//! The client's side of one WebSocket (RFC 6455): a call sends a frame, and ends with the message that answers it.
 //!
-//! Invariant: every call started and not cancelled ends in exactly one [`Event::Done`]. A socket
-//! carries one call at a time. Messages that come while there is none are counted and dropped: a
-//! server may send what it likes. A server that speaks first does so before the first call, so that
-//! its welcome is not taken for an answer. The worker loop calls this.
+//! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A socket carries one
+//! call at a time. Messages that arrive between calls are counted and dropped, because a server may send at any time.
+//! If the server sends first, its welcome message is awaited before the first call, so that it is not taken for an
+//! answer. Called by the engine's worker loop.
 //!
-//! Long because a socket is opened, used and closed in one state machine.
+//! Long because one state machine opens, uses and closes a socket.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -29,34 +28,35 @@ use super::request::{FrameText, HttpRequest, Upgrade};
 use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
 
-/// The largest message, where the plan does not say. Bytes.
+/// The largest message, if the plan does not say. Bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// How long a message is awaited that may not come: servers speak as soon as a socket is open.
+/// How long an uncertain welcome message is awaited: servers that send first do so as soon as a socket is open.
 const WELCOME_TIME: Duration = Duration::from_secs(1);
 
-/// Texts of failures reported for one outcome on one connection.
+/// The most failure texts reported on one connection.
 const MAX_DETAILS: usize = 3;
 
 struct Shared {
     upgrade: Upgrade,
-    /// Those of a script, or the only one.
+    /// The frames of the script, or the only one.
     frames: Vec<Frame>,
     greeting: Option<FrameText>,
     socket: SocketCall,
     checks: Checks,
     compression: bool,
     max_message: usize,
-    /// Sockets that have been opened: what varies in their path and headers goes by it.
+    /// The number of sockets opened so far; varying paths and headers use it.
     opened: AtomicU64,
-    /// A call has been started.
+    /// A call has been started on some socket.
     calls_began: AtomicBool,
-    /// A message came by itself on a socket that was opened before that.
+    /// A server sent a message on a socket before the first call. Sockets that open later then await a welcome
+    /// message for some time.
     server_speaks_first: AtomicBool,
     unix_zero: UnixZero,
 }
 
-/// What a call sends, and what answers it.
+/// The frame of a call, and the answer that it expects.
 struct Frame {
     text: FrameText,
     opcode: Opcode,
@@ -95,12 +95,12 @@ impl Frame {
     }
 }
 
-/// WebSockets, with their upgrade and frame prepared.
+/// WebSockets with prepared upgrade and frames.
 #[derive(Clone)]
 pub struct SocketProtocol(Arc<Shared>);
 
 impl SocketProtocol {
-    /// `socket`: what of the request makes it one.
+    /// Prepares the upgrade and the frames of `socket`.
     pub fn new(request: &HttpRequest<'_>, socket: &SocketCall) -> SocketProtocol {
         let call: &HttpCall = request.call;
         SocketProtocol(Arc::new(Shared {
@@ -127,7 +127,7 @@ impl Protocol for SocketProtocol {
     type Driver = SocketDriver;
 
     fn alpn(&self) -> Option<&'static [u8]> {
-        // No protocol is asked for, as with HTTP/1.1.
+        // ALPN is not used, as with HTTP/1.1.
         None
     }
 
@@ -157,12 +157,12 @@ impl Protocol for SocketProtocol {
 }
 
 enum State {
-    /// The answer to the upgrade, as far as it has come.
+    /// Waiting for the response to the upgrade; holds what has arrived of it.
     Upgrading(Vec<u8>),
-    /// The server is to speak first. Where that is a guess, until then at most.
+    /// Waiting for the server's welcome message, until this time if it is uncertain.
     Welcoming(Option<Time>),
     Open,
-    /// Closed by either end.
+    /// Closed by either side.
     Closed,
 }
 
@@ -172,34 +172,34 @@ struct InFlight {
     first_byte: Time,
     sent: u32,
     received: u32,
-    /// The frame that is answered.
+    /// Index of the frame that is answered.
     frame: usize,
-    /// Text that its answer has to hold has come.
+    /// The expected text has arrived.
     found: bool,
-    /// The answer is ended then, as a success.
+    /// When the answer is ended, as a success.
     until: Option<Time>,
 }
 
-/// See the module's text.
+/// The driver of one socket, see the module's documentation.
 pub struct SocketDriver {
     shared: Arc<Shared>,
-    /// The socket's, among those that have been opened.
+    /// The number of the socket among those opened.
     number: u64,
     state: State,
     key: String,
     random: Xorshift,
     reader: Reader,
     call: Option<InFlight>,
-    /// The frames that a call sends.
+    /// The frames that the next call sends.
     next: Range<usize>,
     draining: bool,
     scratch: Vec<u8>,
-    /// Texts of failures reported.
+    /// The number of failure texts reported.
     details: usize,
 }
 
 impl SocketDriver {
-    /// Takes what of `bytes` belongs to the answer to the upgrade; what is left are frames.
+    /// Takes the bytes that belong to the response to the upgrade, and returns the rest, which are frames.
     fn upgraded<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -256,7 +256,7 @@ impl SocketDriver {
         Ok(rest)
     }
 
-    /// Ends the call.
+    /// Ends the current call.
     fn end(&mut self, outcome: Outcome, text: Option<String>, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = text.filter(|_| self.details < MAX_DETAILS) {
@@ -273,7 +273,7 @@ impl SocketDriver {
         }));
     }
 
-    /// A whole message has come.
+    /// Handles a complete message.
     fn message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
         if let State::Welcoming(_) = self.state {
             if self.is_welcome(data) {
@@ -332,12 +332,12 @@ impl SocketDriver {
         }
     }
 
-    /// The call that is started next sends these frames of the script, of which the last is answered.
+    /// Sets the frames that the next call sends; the last of them is answered.
     pub(super) fn send_next(&mut self, frames: Range<usize>) {
         self.next = frames;
     }
 
-    /// Closes the socket from this end.
+    /// Sends a close frame, and stops using the socket.
     fn close(&mut self, violation: &Violation, out: &mut Vec<u8>) {
         let mask = self.random.mask();
         let payload = close_payload(violation.code, violation.reason);
@@ -357,7 +357,7 @@ impl Driver for SocketDriver {
         for half in nonce.chunks_mut(8) {
             half.copy_from_slice(&self.random.draw().to_ne_bytes());
         }
-        // It guards against caches in between, not against an enemy, and may repeat in another run.
+        // The nonce protects against caching intermediaries, not against attackers, so it may repeat in another run.
         self.key = client_key(&nonce);
         let mut fields = vec![
             ("upgrade", "websocket"),
@@ -416,7 +416,7 @@ impl Driver for SocketDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // Its answer, when it comes, could not be distinguished from the next one's.
+        // The answer of the cancelled call could not be told from the next one.
         self.call = None;
         self.draining = true;
     }

@@ -1,15 +1,15 @@
-//! What the status of an answer is counted as, where the plan does not expect it.
+//! Maps statuses that a plan does not expect to outcomes.
 
 use std::sync::LazyLock;
 
 use plimsoll_model::Outcome;
 
-/// Statuses of the classes 2xx to 5xx (RFC 9110, 15).
+/// The range of statuses, classes 2xx to 5xx (RFC 9110 §15).
 const MIN_STATUS: u16 = 200;
 const MAX_STATUS: u16 = 599;
 
-/// What `status` is counted as: it has a code of its own, or that of its class. `retry_after`: the field's value, by which
-/// the answer says when to come again (RFC 9110, 10.2.3).
+/// Returns the outcome of an unexpected status: its own, or that of its class. `retry_after` is the field with which
+/// the answer says when to retry (RFC 9110 §10.2.3).
 pub(super) fn outcome_of(status: u16, retry_after: Option<&[u8]>) -> Outcome {
     static STATUS_OUTCOMES: LazyLock<Vec<[Outcome; 2]>> = LazyLock::new(|| {
         (MIN_STATUS..=MAX_STATUS)
@@ -60,7 +60,7 @@ mod tests {
             outcome_of(503, Some(b"1")),
             Outcome::coded("HTTP_503_RETRY_AFTER")
         );
-        // No status of HTTP.
+        // Not a status of HTTP.
         assert_eq!(outcome_of(100, None), Outcome::coded("HTTP_5XX"));
         assert_eq!(outcome_of(999, None), Outcome::coded("HTTP_5XX"));
     }

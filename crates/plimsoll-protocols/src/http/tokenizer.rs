@@ -1,18 +1,18 @@
-//! Counts tokens with a tokenizer file (`tokenizer.json`), which the crate `tokenizers` reads: nothing is
-//! fetched. Builds without the feature of that name refuse the file.
+//! Counts tokens with a tokenizer file (`tokenizer.json`), read by the crate `tokenizers`; nothing is downloaded.
+//! Builds without the feature of that name refuse the file.
 //!
-//! Who resolves a plan calls this; what it returns is called while a run goes on, never by a worker.
+//! Called when a plan is resolved. The counter is called during a run, but never by a worker.
 
 use std::path::Path;
 
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::spec::Surroundings;
 
-/// What counts by the file at `path`: the tokens of a text alone, without those that mark its beginning and
-/// end, and neither cut nor filled up to a length.
+/// Makes the counter of the file at `path`. It counts the tokens of a text without special tokens for its beginning
+/// and end, and neither truncates nor pads.
 ///
 /// # Errors
-/// Why it counts nothing.
+/// When the file can't be read, or is not a tokenizer.
 #[cfg(feature = "tokenizers")]
 pub(super) fn counter(
     path: &Path,
@@ -42,7 +42,7 @@ pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter,
     Err(refusal(path))
 }
 
-/// Why a build without tokenizers does not read the file at `path`.
+/// Makes the error of a build without tokenizers, for the file at `path`.
 #[cfg(any(test, not(feature = "tokenizers")))]
 fn refusal(path: &Path) -> String {
     format!(
@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
 
-    /// The files that there are.
+    /// An environment that reads files from disk.
     struct Files;
 
     impl Surroundings for Files {
@@ -90,7 +90,7 @@ mod tests {
 
     const TEXT: &str = "Load is what a link carries, and the load line shows how much it carries";
 
-    /// A tokenizer of byte pairs, trained on one sentence, as a file.
+    /// Writes a byte-pair tokenizer, trained on one sentence, to a file.
     fn trained(folder: &Path, vocabulary: usize) -> std::path::PathBuf {
         let mut trainer = BpeTrainerBuilder::new()
             .show_progress(false)
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn trained_tokenizer_counts_merged_tokens() {
         let folder = tempfile::tempdir().unwrap();
-        // Bytes alone; and with merges, a token a word of the sentence that it was trained on.
+        // A vocabulary of bytes only, and one with merges, which has a token for each word of the training sentence.
         let bytes = counter(&trained(folder.path(), 256), &Files).unwrap();
         let words = counter(&trained(folder.path(), 1_000), &Files).unwrap();
         assert_eq!(bytes.count(TEXT), Some(TEXT.len() as u64));

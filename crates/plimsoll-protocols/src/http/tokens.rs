@@ -1,8 +1,8 @@
-//! What an event of OpenAI's streams holds: tokens, the service's own count of them, why a choice ended, errors.
+//! Parses the events of OpenAI's streams: tokens, the service's own token count, finish reasons, errors.
 //!
-//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`; servers that reason put
-//! what they think beside the content, or into parts of it. Everything else of an event is passed over, whatever its
-//! shape. `content` calls this with each event.
+//! Chat completions have their text in `choices[].delta`, completions in `choices[].text`. Reasoning models put their
+//! reasoning beside the content, or into parts of it. Everything else in an event is skipped, whatever its shape.
+//! `content` calls this with each event.
 
 use std::borrow::Cow;
 
@@ -13,23 +13,23 @@ use serde::{Deserialize, Deserializer};
 use super::any_shape::{AnyShape, FromAnyShape, Given, Key, Quantity, Word, skip, value};
 use super::finish::FinishReason;
 
-/// Answers that one request may ask for.
+/// The most choices that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
 
-/// An event, as far as it matters. Texts without escapes are not copied.
+/// The parts of an event that matter. Texts without escapes are not copied.
 #[derive(Default)]
 pub(super) struct Chunk<'a> {
-    /// `None`: it has no such key.
+    /// `None` if the event has no such key.
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<TokenCounts>,
     error: bool,
 }
 
 impl<'a> Chunk<'a> {
-    /// Reads an event.
+    /// Parses an event.
     ///
     /// # Errors
-    /// It is no JSON, or its choices are no list: the text says where.
+    /// When it is not JSON, or its choices are not a list; the message says where.
     pub(super) fn read(data: &'a [u8]) -> Result<Chunk<'a>, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_slice(data);
         let chunk = AnyShape::<Event<'a>>::deserialize(&mut deserializer)?;
@@ -37,44 +37,43 @@ impl<'a> Chunk<'a> {
         Ok(chunk.0.into_chunk())
     }
 
-    /// It reports an error.
+    /// Returns whether the event reports an error.
     pub(super) fn is_error(&self) -> bool {
         self.error || self.choices().any(|choice| choice.error)
     }
 
-    /// The service's count so far, which the event or one of its choices has.
+    /// Returns the service's token count so far, of the event or of one of its choices.
     pub(super) fn usage(&self) -> Option<TokenCounts> {
         let of_choice = || self.choices().find_map(|choice| choice.usage);
         self.usage.or_else(of_choice)
     }
 
-    /// The choices that it is about, by their index (below [`MAX_CHOICES`]), and why those ended that end with it.
+    /// Returns the index of each choice in the event (below [`MAX_CHOICES`]), and its finish reason if it ends.
     pub(super) fn ends(&self) -> impl Iterator<Item = (u32, Option<FinishReason>)> {
         let index = |choice: &Choice<'_>| choice.index.min(MAX_CHOICES - 1) as u32;
         self.choices()
             .map(move |choice| (index(choice), choice.finish_reason))
     }
 
-    /// Some of it is reasoning.
+    /// Returns whether some of the text is reasoning.
     pub(super) fn has_thoughts(&self) -> bool {
         let mut written = self.choices().filter_map(Choice::written);
         written.any(|delta| !delta.thought.is_empty() || !delta.content.thought.is_empty())
     }
 
-    /// How much its tokens say, what tools are called with included. Bytes.
+    /// Returns the length of the text and of the arguments of tool calls. Bytes.
     pub(super) fn text_bytes(&self) -> usize {
         self.choices().map(Choice::text_bytes).sum()
     }
 
-    /// The content of the first choice, without its reasoning: as the next request of a
-    /// conversation repeats it.
+    /// Returns the content of the first choice without its reasoning: the next turn of a conversation repeats it.
     pub(super) fn first_content(&self) -> &str {
         let first = self.choices().next().and_then(Choice::written);
         first.map_or("", |delta| &delta.content.said)
     }
 
-    /// What its tokens say, each choice's to its own text: thoughts and refusals are tokens, too.
-    /// What tools are called with is not text, and is left out.
+    /// Appends the text of each choice to its own string, with reasoning and refusals, because these are tokens, too.
+    /// Arguments of tool calls are not included.
     pub(super) fn write(self, texts: &mut Vec<String>) {
         for choice in self.choices.into_iter().flatten() {
             let index = choice.index.min(MAX_CHOICES - 1) as usize;
@@ -98,17 +97,17 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// The keys of an event. Of those that say it is an error it takes more than one to tell.
+/// The keys of an event. Some forms of errors can only be told by several keys.
 #[derive(Default)]
 struct Event<'a> {
     choices: Option<Vec<Choice<'a>>>,
     usage: TokenCounts,
-    /// Groq's own key has a count, too.
+    /// The count in Groq's own key.
     nested_usage: TokenCounts,
     error: bool,
-    /// `"object": "error"`, or type.
+    /// The event has `"object": "error"`, or that `type`.
     is_named_error: bool,
-    /// Explains an error where there is also a code.
+    /// Explains an error if there is also a code.
     message: bool,
     code: bool,
 }
@@ -131,7 +130,7 @@ impl<'de> FromAnyShape<'de> for Event<'de> {
                 "choices" => self.choices = object.next_value::<Choices<'_>>()?.0,
                 "usage" => self.usage = value(&mut object)?,
                 "x_groq" => self.nested_usage = value::<Nested, _>(&mut object)?.0,
-                // FastChat's is a number beside a text.
+                // FastChat's is a number beside a message.
                 "error" | "error_code" | "error_message" | "error_msg" => {
                     self.error |= value::<Given, _>(&mut object)?.0;
                 }
@@ -147,7 +146,7 @@ impl<'de> FromAnyShape<'de> for Event<'de> {
     }
 }
 
-/// Whether a code is one of an error: not 0, and not the status of a success.
+/// Whether a code stands for an error: it is neither 0 nor the status of a success.
 #[derive(Default)]
 struct ErrorCode(bool);
 
@@ -161,7 +160,7 @@ impl<'de> FromAnyShape<'de> for ErrorCode {
     }
 }
 
-/// A list of choices, which nothing else can be read as; `None` for null.
+/// A list of choices, which accepts no other type; `None` for null.
 struct Choices<'a>(Option<Vec<Choice<'a>>>);
 
 impl<'de> Deserialize<'de> for Choices<'de> {
@@ -204,12 +203,12 @@ impl<'de> FromAnyShape<'de> for ChoiceList<'de> {
     }
 }
 
-/// What a service counts of an answer; `None`: it does not say.
+/// The token counts of a service; `None` where it does not report one.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TokenCounts {
     prompt: Option<u64>,
     answer: Option<u64>,
-    /// Those of the answer that are reasoning.
+    /// Tokens of the answer that are reasoning.
     reasoning: Option<u64>,
 }
 
@@ -218,7 +217,7 @@ impl TokenCounts {
         (self.prompt.is_some() || self.answer.is_some()).then_some(self)
     }
 
-    /// What the engine is told of a call. Reasoning that is counted and not streamed took no time between tokens.
+    /// Converts to the engine's type. Reasoning that is counted but not streamed took no time between tokens.
     pub(super) fn usage(self, streams_thoughts: bool) -> Usage {
         let answer = self.answer.unwrap_or(0);
         let hidden = if streams_thoughts {
@@ -257,7 +256,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
     }
 }
 
-/// The `usage` of an object.
+/// The `usage` within another object.
 #[derive(Default)]
 struct Nested(TokenCounts);
 
@@ -277,7 +276,7 @@ impl<'de> FromAnyShape<'de> for Nested {
 struct Choice<'a> {
     index: u64,
     delta: Option<Delta<'a>>,
-    /// In place of a delta where a service does not stream.
+    /// Replaces the delta if a service does not stream.
     message: Option<Delta<'a>>,
     text: Cow<'a, str>,
     finish_reason: Option<FinishReason>,
@@ -321,9 +320,9 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
 struct Delta<'a> {
     content: Text<'a>,
     refusal: Cow<'a, str>,
-    /// Of several keys that hold reasoning, the first that is not empty: others repeat it.
+    /// The first non-empty one of several keys with reasoning, because others repeat it.
     thought: Cow<'a, str>,
-    /// What tools are called with. Bytes.
+    /// Length of the names and arguments of tool calls. Bytes.
     call_bytes: usize,
     error: bool,
 }
@@ -364,8 +363,8 @@ impl<'de> FromAnyShape<'de> for Delta<'de> {
     }
 }
 
-/// Whether a key holds what a model thinks: services call it reasoning, reasoning_content, thinking, thoughts and so on.
-/// What they sign or encrypt of it is no text.
+/// Returns whether a key holds reasoning: services call it reasoning, reasoning_content, thinking, thoughts and so
+/// on. Signed or encrypted forms are not text.
 fn is_reasoning(key: &str) -> bool {
     let has = |part: &&str| key.contains(part);
     let is_sealed = ["signature", "opaque", "encrypted", "effort", "tokens"]
@@ -374,7 +373,7 @@ fn is_reasoning(key: &str) -> bool {
     !is_sealed && ["reasoning", "think", "thought"].iter().any(has)
 }
 
-/// A text, or a list of parts that are texts of what is said and of what is thought.
+/// A text, or a list of parts with content and reasoning.
 #[derive(Default)]
 struct Text<'a> {
     said: Cow<'a, str>,
@@ -433,7 +432,7 @@ impl<'de> FromAnyShape<'de> for Text<'de> {
     }
 }
 
-/// How long the names and arguments of calls of tools are; 1 for a call that has none yet.
+/// The length of the names and arguments of tool calls; 1 for a call that has none yet.
 #[derive(Default)]
 struct CallBytes(usize);
 

@@ -1,25 +1,25 @@
-//! `--trace`: a connection's bytes as a line a head, and one for each body.
+//! `--trace` for HTTP/1.1: writes a line for each head, and one for each body.
 
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, RequestHead, ResponseHead};
 
 use crate::traced::{Half, not};
 
-/// Of a head's bytes that are kept until it is whole, at most.
+/// The most bytes of an incomplete head that are kept.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
-/// Reads along with one connection, both ways, and never disturbs it.
+/// Traces both directions of one connection, without affecting it.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracer {
     sent: Half,
     received: Half,
-    /// Of what is sent and received, as long as it comes.
+    /// The bodies that are being sent and received.
     bodies: [Option<Body>; 2],
     bodiless: bool,
 }
 
 impl HeadTracer {
-    /// `bodiless`: answers have no body.
+    /// Makes a tracer; with `bodiless`, responses have no body.
     pub(super) fn new(bodiless: bool) -> HeadTracer {
         HeadTracer {
             bodiless,
@@ -75,7 +75,7 @@ impl Tracer for HeadTracer {
     }
 }
 
-/// Values may be secret: they are not shown but for a few fields.
+/// Makes the line of a head. Values may be secret, so only those of a few fields are shown.
 fn line<'a>(first: String, fields: impl Iterator<Item = (&'a str, &'a [u8])>) -> String {
     const SHOWN_FIELDS: [&str; 8] = [
         "content-length",

@@ -1,4 +1,4 @@
-//! Conversations and scripts of frames → plan.
+//! Resolves conversations and scripts of frames.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub(super) fn conversation(
             typed: text.clone(),
         });
     }
-    // Every turn has a body of its own.
+    // Every turn renders a body of its own.
     if let Some(payload) = payload {
         let body = payload.make_varying(texts);
         if !body.is_ok_and(|body| holds_messages(&body)) {
@@ -60,7 +60,7 @@ pub(super) fn conversation(
     }))
 }
 
-/// The frames that each user sends.
+/// Resolves the frames that each user sends.
 pub(super) fn script(
     problems: &mut Problems,
     think: Duration,
@@ -133,7 +133,7 @@ pub(super) fn script(
     script
 }
 
-/// The body of the first call has messages.
+/// Returns whether the body of the first call has messages.
 fn holds_messages(body: &[u8]) -> bool {
     let value: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     let messages = value

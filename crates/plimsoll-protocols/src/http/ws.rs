@@ -136,7 +136,7 @@ impl Quick for WsFlags {
     }
 }
 
-/// Subprotocols as typed: one may be a secret, which is taken from the environment.
+/// Converts subprotocols as typed: one may be secret, and is then taken from the environment.
 fn offered(typed: &[String]) -> Option<MetadataSpec> {
     let one = |typed: &String| match typed.strip_prefix('$') {
         Some(variable) => MetadataSpec::Env(variable.into()),
@@ -149,7 +149,7 @@ fn offered(typed: &[String]) -> Option<MetadataSpec> {
     }
 }
 
-/// The frames of a file.
+/// Reads the frames of a file.
 fn script(path: &Path) -> Result<Vec<FrameSpec>, Usage> {
     let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
     read.and_then(|text| FrameSpec::script(&text))

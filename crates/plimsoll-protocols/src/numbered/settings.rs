@@ -1,23 +1,24 @@
-//! What plans say of connections whose frames carry ids.
+//! Settings of connections whose frames carry request ids.
 
 use std::time::Duration;
 
 use plimsoll_model::Time;
 use plimsoll_model::spec::{Limit, Problems};
 
-/// What all connections of a run have alike.
+/// Settings that all connections of a run share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// Calls in flight a connection.
+    /// The most calls in flight on a connection.
     pub(crate) in_flight: u32,
-    /// Silence after which a heartbeat is due, in nanoseconds; 0: never.
+    /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
     pub(crate) heartbeat: u64,
-    /// Bytes of a request.
+    /// Length of a request. Bytes.
     pub(crate) request_bytes: u32,
 }
 
 impl Settings {
-    /// For requests as long as `frame`. `in_flight`: `None`: no limit. `heartbeat`: `None`: never.
+    /// Makes settings for requests as long as `frame`. `in_flight`: `None` means no limit. `heartbeat`: `None` means
+    /// never.
     pub(crate) fn new(
         in_flight: Option<u32>,
         heartbeat: Option<Duration>,
@@ -31,8 +32,8 @@ impl Settings {
     }
 }
 
-/// Checks what `[call.SECTION]` says of connections whose frames carry ids. `most`: the key of the largest frame or
-/// content, and its bytes.
+/// Checks the keys of `[call.SECTION]` for connections whose frames carry request ids. The last argument is the key
+/// of the largest frame or content, and its bytes.
 pub(crate) fn check(
     problems: &mut Problems,
     section: &str,

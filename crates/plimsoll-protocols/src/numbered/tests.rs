@@ -1,7 +1,7 @@
 use super::*;
 
-/// Frames of a length and an id, a byte each, and as many more as the length has. It wants to see
-/// so many bytes before it takes the first.
+/// A format whose frames begin with their length and an id, one byte each. It requires `wants` bytes before it
+/// accepts the first frame.
 #[derive(Debug)]
 struct Reluctant {
     wants: usize,
@@ -57,7 +57,7 @@ impl Format for Reluctant {
     }
 }
 
-/// Whatever a format wants to see at first, and however the bytes come.
+/// The bytes that the parser requires first, and how the bytes are split, make no difference.
 #[test]
 fn short_frames_lose_no_bytes() {
     for wants in 0..=11 {

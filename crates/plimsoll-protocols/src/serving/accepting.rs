@@ -1,10 +1,8 @@
-//! Taking connections until told to stop, over TLS or not, and letting those that are open
-//! come to their end.
+//! The accept loop that every tokio-based reference server uses, with or without TLS, and its graceful shutdown.
 //!
-//! Every reference server on tokio is served by this: handshakes are bounded in time, every
-//! connection is counted, and stopping is bounded, too: connections that were made before it are
-//! served, and after the drain time what is left is cut off. A panic ends the connection that it
-//! was in, which is counted as broken.
+//! Handshakes have a time limit, every connection is counted, and shutdown is bounded: connections accepted before it
+//! are served until the drain time is over, and the rest are cut off. A panic ends only the connection it happened
+//! in, which is counted as broken.
 
 use std::future::Future;
 use std::io;
@@ -26,44 +24,45 @@ use super::early::{EarlyStream, Link};
 use super::proxied::OpeningError;
 use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
 
-/// From accept to the end of the TLS handshake.
+/// The time limit from accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a refused client may take to read why.
+/// How long a refused client may take to read the reason before the socket is closed.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is done with a connection. Cloned for each.
+/// Handles one connection. Cloned for each of them.
 pub trait Serve: Clone + Send + 'static {
-    /// Serves until the client closes, or `stopped` and nothing is in progress any more.
+    /// Serves until the client closes, or until `stopped` fires and nothing is in flight.
     fn serve<S: Link>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
     ) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Who made the connection that is served next.
+    /// Sets the address of the client whose connection is served next.
     #[must_use]
     fn of(self, _client: Peer) -> Self {
         self
     }
 
-    /// A connection is refused: what a proxy should have said of it can't be used.
+    /// Called when a connection is refused because its PROXY header is missing, malformed or not trusted. Logs it by
+    /// default.
     fn refused(&self, peer: Peer, why: &OpeningError) {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Gets what marks the connection as unproven, where [`super::Listen::max_unproven`] bounds those. It is to be
-    /// dropped once the peer has proven itself, and no earlier.
+    /// Passes the guard that marks the connection as unproven, where [`super::Listen::max_unproven`] limits
+    /// those. Drop it once the peer has proven itself, and no earlier.
     #[must_use]
     fn holding(self, _mark: Unproven) -> Self {
         self
     }
 
-    /// A TLS handshake was completed, or its client has sent early data.
+    /// Called when a TLS handshake is complete, or when the client has sent early data.
     fn secured(&self, _session: &ServerConnection) {}
 }
 
-/// Serves until `shutdown` completes; what is in progress is finished for at most
-/// [`super::Listen::drain`].
+/// Accepts and serves connections until `shutdown` completes; calls in flight then have at most
+/// [`super::Listen::drain`] to finish.
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -134,14 +133,14 @@ fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
     }
 }
 
-/// What every connection is given.
+/// The state that every accepted connection gets a copy of.
 #[derive(Clone)]
 struct Connecting<S> {
     proxies: Proxies,
-    /// `None`: plaintext.
+    /// `None` means plaintext.
     acceptor: Option<TlsAcceptor>,
     handshakes: SharedTally,
-    /// `None`: unproven connections are not bounded.
+    /// `None` means that unproven connections are not limited.
     admission: Option<Arc<Admission>>,
     server: S,
     stopped: watch::Receiver<()>,
@@ -170,7 +169,7 @@ impl<S: Serve> Connecting<S> {
         }
     }
 
-    /// A connection whose other end may be a proxy.
+    /// Reads the PROXY header where proxies are trusted, then goes on with [`Connecting::secure`].
     async fn identify(mut self, stream: TcpStream, peer: Peer) -> Ended {
         if self.proxies == Proxies::default() {
             return self.secure(stream, peer).await;
@@ -194,7 +193,7 @@ impl<S: Serve> Connecting<S> {
 
     async fn secure(mut self, stream: TcpStream, peer: Peer) -> Ended {
         self.server = self.server.of(peer);
-        // Answers are small and must not wait for the peer's acknowledgement.
+        // Answers are small: Nagle's algorithm would hold them back until the peer acknowledges.
         let _ = stream.set_nodelay(true);
         fault::point("connection");
         let Some(acceptor) = self.acceptor.take() else {
@@ -211,7 +210,7 @@ impl<S: Serve> Connecting<S> {
         match handshake {
             Ok(Ok(stream)) => {
                 self.secured(stream.get_ref().1);
-                // Boxed, so that a plaintext connection does not carry the room for this one.
+                // Boxed, so that the future of a plaintext connection does not reserve space for it.
                 ended(
                     peer,
                     Box::pin(self.server.serve(stream, self.stopped)).await,
@@ -229,7 +228,7 @@ impl<S: Serve> Connecting<S> {
         }
     }
 
-    /// A connection that is served before its handshake is over, where the client wishes.
+    /// Serves a connection whose client may send early data (0-RTT), before its handshake is complete.
     async fn early(mut self, stream: TcpStream, peer: Peer, acceptor: &TlsAcceptor) -> Ended {
         let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
         else {
@@ -257,7 +256,7 @@ impl<S: Serve> Connecting<S> {
 fn ended(peer: Peer, served: io::Result<()>) -> Ended {
     match served {
         Ok(()) => Ended::Well,
-        // A client that hangs up without close_notify while nothing is in progress.
+        // A client that hangs up without close_notify while nothing is in flight.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ended::Well,
         Err(e) => {
             tracing::debug!("{peer}: connection broken: {e}");
@@ -266,8 +265,8 @@ fn ended(peer: Peer, served: io::Result<()>) -> Ended {
     }
 }
 
-/// Reads until the peer closes. Closing with bytes unread would reset the connection, and
-/// the alert that says what was wrong could be lost on its way.
+/// Reads until the peer closes. Closing with unread bytes would send RST, and the peer could lose the alert that
+/// explains the refusal.
 async fn linger(mut stream: TcpStream) {
     let _ = stream.shutdown().await;
     let mut rest = [0; 512];

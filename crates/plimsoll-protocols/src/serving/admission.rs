@@ -1,7 +1,7 @@
-//! Connections whose peers have not proven themselves: bounded in number, the oldest gives way.
+//! Limits the number of connections whose peers have not proven themselves; the oldest is evicted for the newest.
 //!
-//! Anybody can open sockets and send nothing, or half of a request. Each is bounded in time where it is served;
-//! here they are bounded together, so that thousands of them neither take all descriptors nor keep others out.
+//! Anybody can open sockets and send nothing, or half a request. Each such connection has a time limit of its own;
+//! the limit here keeps thousands of them from using up all descriptors and keeping other clients out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ pub(super) struct Admission {
 #[derive(Debug, Default)]
 struct Waiting {
     next: u64,
-    /// The connections' signals to give way, by age, the oldest first.
+    /// Eviction signals of the unproven connections, by age, oldest first.
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
 }
 
@@ -30,7 +30,7 @@ pub struct Unproven {
 }
 
 impl Admission {
-    /// `max`: unproven connections that are kept at once, at least one.
+    /// Makes the limit; `max` is at least 1.
     pub(super) fn new(max: usize) -> Arc<Admission> {
         Arc::new(Admission {
             max: max.max(1),
@@ -49,7 +49,7 @@ impl Admission {
         if waiting.evictions.len() > self.max
             && let Some((_, oldest)) = waiting.evictions.pop_first()
         {
-            // It may have ended at this moment.
+            // The evicted connection may have ended at this moment.
             let _ = oldest.send(());
         }
         drop(waiting);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn oldest_unproven_connection_gives_way() {
+    fn oldest_unproven_connection_is_evicted() {
         let admission = Admission::new(2);
         let (first, mut first_evicted) = admission.enter();
         let (_second, mut second_evicted) = admission.enter();
@@ -84,7 +84,7 @@ mod tests {
         let (third, _) = admission.enter();
         assert_eq!(first_evicted.try_recv(), Ok(()));
         assert!(second_evicted.try_recv().is_err());
-        // A proven connection makes room.
+        // A proven connection no longer counts.
         drop(third);
         drop(first);
         let (_fourth, _) = admission.enter();

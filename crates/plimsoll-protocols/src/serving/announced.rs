@@ -1,8 +1,8 @@
-//! What servers say of themselves when they begin.
+//! Facts that a server prints when it starts.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a server says of itself when it begins, besides where it listens: names and values. Clones share them.
+/// Name-value pairs that a server prints when it starts, besides its addresses. Clones share the list.
 #[derive(Clone, Debug, Default)]
 pub struct Announced(Arc<Mutex<Vec<(&'static str, String)>>>);
 
@@ -13,7 +13,7 @@ impl Announced {
         facts.push((name, value.into()));
     }
 
-    /// Returns what there is to say, in order.
+    /// Returns all facts, in the order in which they were added.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.clone()

@@ -1,4 +1,4 @@
-//! When an answer leaves: after its delay, unless the whole server stands still.
+//! When a response leaves: after its delay, and never while the whole server is stalled.
 
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
@@ -13,32 +13,33 @@ use tokio::time::Instant;
 use super::ServeError;
 use super::delay::Alarms;
 
-/// Longer delays and stalls are mistakes.
+/// The longest delay or stall that is accepted; anything longer is a mistake.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
-/// Polling longer than this before every answer is one too.
+/// The longest busy-wait before each response that is accepted.
 const LONGEST_SPIN: Duration = Duration::from_millis(100);
 
-/// How long a server takes for an answer, from the moment it has read the request.
+/// The time from reading a request to sending its response.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Delay {
-    /// Always the same.
+    /// A fixed delay.
     Constant(Duration),
-    /// Any time in the range is as likely as another.
+    /// A delay drawn uniformly from the range.
     Uniform {
-        /// The shortest.
+        /// The lower bound.
         from: Duration,
-        /// The longest.
+        /// The upper bound.
         to: Duration,
     },
-    /// Exponentially distributed (a queue's classic service time).
+    /// An exponentially distributed delay, the classic service time of a queue.
     Exponential {
-        /// The mean of the exponential distribution.
+        /// The mean.
         mean: Duration,
     },
 }
 
 impl Delay {
-    /// The longest that a delay is meant to take; the mean of one without an end.
+    /// Returns the longest delay, or the mean of a distribution without an upper bound; used to reject typing
+    /// mistakes.
     fn typical(self) -> Duration {
         match self {
             Delay::Constant(delay) => delay,
@@ -68,15 +69,15 @@ impl FromStr for Delay {
     }
 }
 
-/// One freeze of the whole server: answers due while it lasts leave at its end.
+/// One freeze of the whole server: responses that would leave during it leave at its end.
 ///
-/// That is what a client sees of a process that is stopped for a while, and its effect
-/// on every percentile follows by arithmetic, so that a load generator can be checked.
+/// Clients see the same when a process is stopped for a while. Its effect on every percentile can be calculated, so a
+/// load generator can be checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// Counted from the first request.
+    /// Time from the first request to the start of the stall.
     pub after: Duration,
-    /// How long it lasts.
+    /// Length of the stall.
     pub duration: Duration,
 }
 
@@ -116,7 +117,7 @@ pub struct Answers {
     pub seed: u64,
 }
 
-/// Decides when each answer leaves, and holds it until then.
+/// Decides when each response leaves, and delays it until then.
 pub(crate) struct Answering {
     delay: Delay,
     stall: Option<Stall>,
@@ -126,7 +127,7 @@ pub(crate) struct Answering {
 }
 
 impl Answering {
-    /// Must be called inside the runtime.
+    /// Makes a scheduler. Must be called inside the tokio runtime.
     ///
     /// # Errors
     /// When a time is too long, the delay's range is empty, or the kernel refuses a timer.
@@ -165,7 +166,7 @@ impl Answering {
         })
     }
 
-    /// Waits until the answer to a request read just now may leave.
+    /// Waits until the response to a request that was read just now may leave.
     pub(crate) async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first.get_or_init(|| now);
@@ -175,19 +176,19 @@ impl Answering {
         }
     }
 
-    /// Waits for so long, held to tens of microseconds.
+    /// Sleeps for `time`, exact to tens of microseconds.
     pub(crate) async fn pause(&self, time: Duration) {
         self.alarms.until(Instant::now() + time).await;
     }
 
-    /// Evenly distributed in [0, 1).
+    /// Returns a random number, uniformly distributed in [0, 1).
     pub(crate) fn fraction(&self) -> f64 {
         let bits = self
             .random
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
             .next_u64();
-        // The 53 bits that a double holds exactly.
+        // Uses the 53 bits that a double holds exactly.
         (bits >> 11) as f64 / (1u64 << 53) as f64
     }
 

@@ -1,10 +1,9 @@
-//! Timers that hold a delay to tens of microseconds.
+//! Timers that are exact to tens of microseconds.
 //!
-//! The runtime's own timer counts in milliseconds, far too coarse for a server whose
-//! delay is the known quantity of a measurement. Here one kernel timer (`timerfd`, exact,
-//! without the slack of sleeping threads) wakes the runtime's poller for the earliest of
-//! all deadlines, a set lead before it is due, and the rest is waited out by polling, between
-//! which other tasks run. A deadline never passes early.
+//! The runtime's own timer has a resolution of one millisecond, far too coarse for a server whose delay is the known
+//! quantity of a measurement. Here one kernel timer (`timerfd`, without the slack of sleeping threads) wakes the
+//! runtime for the earliest deadline, a set lead before it is due. The rest is polled away, yielding to other tasks
+//! in between. A deadline never fires early.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,25 +30,25 @@ pub(crate) struct Alarms {
 
 struct Shared {
     timer: AsyncFd<OwnedFd>,
-    /// Wakes the watcher where the kernel's timer could not be set.
+    /// Wakes the watcher when the kernel timer could not be set, so that it falls back to the runtime's timer.
     not_set: Notify,
-    /// How long before a deadline polling takes over; zero: the kernel's wake-up is all.
+    /// How long before a deadline polling takes over; zero relies on the kernel's wake-up alone.
     lead: Duration,
     queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
 struct Queue {
-    /// Who is to be woken, by when and in the order in which they came.
+    /// Wakers by deadline; the number keeps those of one deadline in the order of their registration.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
-    /// How many came.
+    /// The number of the last registration.
     came: u64,
-    /// When the kernel timer goes off next.
+    /// When the kernel timer fires next.
     armed: Option<Instant>,
 }
 
 impl Alarms {
-    /// Must be called inside the runtime.
+    /// Makes the timer and starts its task. Must be called inside the tokio runtime.
     ///
     /// # Errors
     /// When the kernel refuses the timer (no descriptors left).
@@ -73,7 +72,7 @@ impl Alarms {
         Ok(Alarms { shared, watcher })
     }
 
-    /// Completes at `at`, or at once if that has passed.
+    /// Sleeps until `at`; returns immediately if that has passed.
     pub(crate) async fn until(&self, at: Instant) {
         if at <= Instant::now() {
             return;
@@ -89,7 +88,7 @@ impl Alarms {
                 self.shared.arm(&mut queue, due);
             }
         }
-        // The sender goes away unused only when the server is being torn down.
+        // The sender is dropped unused only when the server is being torn down.
         let _ = woken.await;
     }
 }
@@ -102,14 +101,14 @@ impl Drop for Alarms {
 
 impl Shared {
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // A panic elsewhere leaves the queue whole: every change to it is one insertion or removal.
+        // A panic elsewhere leaves the queue consistent: every change is a single insertion or removal.
         self.queue
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn arm(&self, queue: &mut Queue, at: Instant) {
-        // All zeros would switch the timer off.
+        // An all-zero value would disarm the timer.
         let left = at
             .saturating_duration_since(Instant::now())
             .max(Duration::from_nanos(1));
@@ -161,7 +160,7 @@ async fn watch(shared: Arc<Shared>) {
             }
         };
         for wake in due.drain(..) {
-            // A call that was cancelled no longer listens.
+            // A cancelled call no longer waits for its wake-up.
             let _ = wake.send(());
         }
         if next.is_some() {
@@ -194,7 +193,7 @@ async fn watch(shared: Arc<Shared>) {
 mod tests {
     use super::*;
 
-    /// How late delays of ours end, and how late the runtime's own, in turn: the medians.
+    /// Returns the median lateness of our timer and of the runtime's, measured alternately.
     fn lateness(lead: Duration) -> (Duration, Duration) {
         let runtime = crate::serving::runtime(Some(2)).unwrap();
         runtime.block_on(async {
@@ -221,7 +220,7 @@ mod tests {
         for lead in [Duration::ZERO, Duration::from_micros(60)] {
             let (ours, theirs) = lateness(lead);
             println!("lead {lead:?}: late {ours:?}, the runtime's own timer {theirs:?} (p50)");
-            // Its timer counts in milliseconds. On a busy machine both are late.
+            // The runtime's timer has a resolution of 1 ms. On a busy machine both are late.
             assert!(ours < theirs * 2, "{ours:?}, {theirs:?}");
         }
     }
@@ -231,7 +230,7 @@ mod tests {
         let alarms = Arc::new(Alarms::new(Duration::from_micros(50)).unwrap());
         let start = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
-        // Later deadlines are set first, so that each one must move the kernel timer.
+        // Sets later deadlines first, so that each one has to move the kernel timer.
         for i in (0..500u64).rev() {
             let alarms = Arc::clone(&alarms);
             tasks.spawn(async move {
@@ -255,7 +254,7 @@ mod tests {
         );
         assert!(given_up.await.is_err());
         alarms.until(soon).await;
-        // Long before the one that was given up.
+        // Long before the cancelled deadline.
         assert!(soon.elapsed() < Duration::from_secs(30));
     }
 }

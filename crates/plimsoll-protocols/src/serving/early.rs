@@ -1,9 +1,9 @@
-//! The server's side of a TLS connection whose client may send its first request before the
-//! handshake is over (0-RTT, RFC 8446 §2.3), and gets its answer before it is over, too.
+//! The server's side of a TLS connection whose client may send its first request before the handshake is complete
+//! (0-RTT, RFC 8446 §2.3), and may get its response before that, too.
 //!
-//! Such a request may be one that somebody recorded and sends again (RFC 8446 §8): whoever
-//! answers asks [`Link::came_early`] and answers only what may be answered twice. The session
-//! store takes every ticket once, so that here a second time is never early.
+//! Such a request may be a replay (RFC 8446 §8): whoever answers must check [`Link::came_early`] and answer
+//! only requests that are safe to repeat. The session store gives out every ticket once, so a replayed
+//! ticket is never accepted as early data here.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;
@@ -17,9 +17,9 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
-/// What a server reads requests from and writes answers to.
+/// A byte stream that a server reads requests from and writes responses to.
 pub trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// What was read last came before the handshake was over, and may be a replay.
+    /// Returns whether the bytes read last arrived before the handshake was complete, and may be a replay.
     fn came_early(&self) -> bool {
         false
     }
@@ -28,15 +28,15 @@ pub trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 impl Link for TcpStream {}
 impl Link for TlsStream<TcpStream> {}
 
-/// See the module's text.
+/// A server-side TLS stream that delivers early data before the handshake is complete.
 pub(crate) struct EarlyStream {
     tcp: TcpStream,
     tls: ServerConnection,
-    /// Early bytes that were not read yet.
+    /// Early data that has been decrypted and not yet read.
     early: Vec<u8>,
     came_early: bool,
     closing: bool,
-    /// A client has until then to finish its handshake.
+    /// Fires when the client has not completed its handshake in time.
     limit: Pin<Box<Sleep>>,
 }
 
@@ -56,7 +56,7 @@ impl EarlyStream {
         })
     }
 
-    /// Completes when there is something to serve: the handshake is over, or early bytes came.
+    /// Waits until there is something to serve: the handshake is complete, or early data has arrived.
     ///
     /// # Errors
     /// When the handshake fails, or takes too long.
@@ -87,7 +87,7 @@ impl EarlyStream {
         }
     }
 
-    /// Takes what has come from the client.
+    /// Reads and decrypts what the client has sent.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;
@@ -101,7 +101,7 @@ impl EarlyStream {
             }
         }
         if let Err(e) = self.tls.process_new_packets() {
-            // The alert that says what was wrong, if there is room for it.
+            // Tries to send the alert that explains the error.
             let _ = self.poll_drain(cx);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, e)));
         }
@@ -111,7 +111,7 @@ impl EarlyStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what is waiting to be written.
+    /// Writes pending TLS records to the socket.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut Direct(&self.tcp)) {
@@ -179,7 +179,7 @@ impl AsyncWrite for EarlyStream {
                 return Poll::Ready(Ok(n));
             }
             ready!(drained);
-            // A client with a certificate to show is answered only once it was shown.
+            // A client that has to present a certificate gets its response only after presenting it.
             if this.tls.is_handshaking() {
                 ready!(this.poll_fill(cx))?;
             }
@@ -192,7 +192,8 @@ impl AsyncWrite for EarlyStream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // Tickets follow the client's last words: without them its next connection is a full one.
+        // Tickets are sent after the client's Finished message: closing earlier would make the client's next
+        // handshake a full one.
         while this.tls.is_handshaking()
             && !this.closing
             && this.limit.as_mut().poll(cx).is_pending()
@@ -209,7 +210,7 @@ impl AsyncWrite for EarlyStream {
     }
 }
 
-/// The socket as the TLS library reads and writes it: without waiting.
+/// The socket as the TLS library reads and writes it, without blocking.
 struct Direct<'a>(&'a TcpStream);
 
 impl Read for Direct<'_> {

@@ -1,8 +1,8 @@
-//! The envelope of a server whose delays are known: what it was bound to beforehand, and what it then did.
+//! The envelope of a server whose delays are known: what it committed to before the load, and what it then did.
 //!
-//! It is a file of JSON lines. The first has the commitment: the SHA-256 of seed, nonce and law, which the server also
-//! prints before its first connection. Then comes a line for each request, and the last opens the commitment. Whoever
-//! reads it draws every delay again, so [`Envelope::read`] returns only what seed and law give.
+//! The file consists of JSON lines. The first one holds the commitment, the SHA-256 of seed, nonce and law, which the
+//! server also prints before its first connection. A line for each request follows, and the last line opens the
+//! commitment. Readers recompute every delay, so [`Envelope::read`] accepts only delays that seed and law yield.
 
 mod reading;
 mod writing;
@@ -17,10 +17,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 
 /// The version of the format.
 const ENVELOPE_VERSION: u32 = 1;
-/// The longest line, which is the one that holds the law.
+/// The longest line that is read; the line that holds the law is the longest. Bytes.
 const MAX_LINE_BYTES: usize = 1 << 20;
 
-/// A line of the file.
+/// One line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line {
@@ -29,7 +29,7 @@ enum Line {
     Opened(Opened),
 }
 
-/// What is written before the first request.
+/// The first line, written before any request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sealed {
@@ -37,37 +37,38 @@ struct Sealed {
     commitment: String,
 }
 
-/// A request with what became of it. Times are nanoseconds on the machine's monotonic clock (CLOCK_MONOTONIC).
+/// One request and how it was answered. Times are nanoseconds on the machine's monotonic clock (CLOCK_MONOTONIC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServedRequest {
-    /// Its place among all, in the order in which they were read, from 0.
+    /// The request's number in the order in which requests were read, from 0.
     pub number: u64,
-    /// When its last bytes reached this host, by the kernel's stamp.
+    /// When its last bytes reached this host, by the kernel's timestamp.
     pub arrived_ns: u64,
-    /// When they did at the earliest, where several requests were read at once and only the last has a stamp.
+    /// The earliest time at which they can have arrived, where several requests were read at once and only the last
+    /// one has a timestamp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrived_after_ns: Option<u64>,
-    /// When the law has its answer leave.
+    /// When the law makes its response leave.
     pub due_ns: u64,
-    /// Between which moments the kernel was given the whole answer; `None`: it never was.
+    /// The times before and after the whole response was handed to the kernel; `None` if it never was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written_ns: Option<[u64; 2]>,
 }
 
-/// What opens the commitment.
+/// The last line, which opens the commitment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opened {
-    /// What everything was drawn from.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Keeps the seed from being guessed from the commitment.
+    /// A random text that keeps the seed from being guessed from the commitment.
     pub nonce: String,
-    /// The law's text.
+    /// The text of the law.
     pub law: String,
-    /// How many requests there were.
+    /// The number of requests.
     pub requests: u64,
-    /// The SHA-256 of the requests' lines, as they stand in the file.
+    /// The SHA-256 of the requests' lines, as they are in the file.
     pub requests_sha256: String,
 }
 

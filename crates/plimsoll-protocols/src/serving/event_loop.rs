@@ -1,12 +1,12 @@
-//! A server's own threads, each with one event loop for all its connections: no task and no stack a connection, one
-//! read buffer for all, and nothing shared between threads: for servers that must never be the limit, and for those
-//! whose connections must cost next to nothing.
+//! A server on its own threads, each of which runs one event loop for all its connections: a connection has no task
+//! and no stack, all share one read buffer, and threads share nothing. For servers that must never be the bottleneck,
+//! and for those whose connections must cost next to nothing.
 //!
-//! Whoever serves accepts, and deals connections out in turn, so that a few load all threads evenly.
-//! Events are edge-triggered, so a connection is read until it is empty, unless its peer does not take answers: then
-//! it is left alone until its socket takes bytes again, and holds at most what one read brought about, and of large
-//! answers a bounded part. A service may hold an answer until a moment, which is met to some microseconds. Where a loop
-//! panics, its connections are gone, and it begins anew with those that come.
+//! The calling task accepts connections and distributes them round-robin, so that even a few load all threads evenly.
+//! Events are edge-triggered, so a connection is read until it is empty, unless its peer does not take responses:
+//! then it is not read until its socket is writable again, and buffers at most what one read produced, and a bounded
+//! part of large responses. A service may delay a response until a given time, exact to some microseconds. When a
+//! loop panics, its connections are closed, and it starts again with new ones.
 
 mod connection;
 mod service;
@@ -35,12 +35,12 @@ pub(crate) use self::service::{Afterwards, Arrived, Held, Service};
 use super::{Bound, ConnectionStats, Listener, ServeError, joined};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// How long a client may take to close its side after it was sent what was wrong.
+/// How long a client may take to close its side after it was sent an alert.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often deadlines are looked at: none is exact.
+/// How often deadlines are checked, which need not be exact.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What threads count while they run.
+/// Counters that all threads share.
 #[derive(Debug, Default)]
 struct Counters {
     open: AtomicU64,
@@ -50,11 +50,11 @@ struct Counters {
     handshakes: SharedTally,
 }
 
-/// Serves until `shutdown` completes. There is nothing to drain: connections get a goodbye and are closed.
+/// Serves until `shutdown` completes. Nothing is drained: connections are closed with a close_notify.
 ///
 /// # Errors
-/// When there are to be no threads, or when one of them or the socket fails. A thread that can't go on ends the server,
-/// which would otherwise leave some of its clients without an answer.
+/// When `workers` is 0, or when a thread or the socket fails. A thread that fails ends the server, because some of
+/// its clients would otherwise get no response.
 pub(crate) async fn serve<S: Service>(
     bound: Bound,
     workers: usize,
@@ -68,7 +68,7 @@ pub(crate) async fn serve<S: Service>(
         handshakes: bound.handshakes.clone(),
         ..Counters::default()
     });
-    // TLS 1.2 takes the library's records: a connection at rest keeps all of its session.
+    // TLS 1.2 uses the library's record layer: an idle connection keeps its whole session.
     let sessions = if bound.offers_1_2 {
         ServerSessions::of_library
     } else {
@@ -89,7 +89,7 @@ pub(crate) async fn serve<S: Service>(
                 streams: Some(streams),
                 waker: worker.network.waker(),
             };
-            // Whoever serves waits for it.
+            // The task that serves waits for it.
             let _ = started.send(mailbox);
             drop(started);
             worker.run()
@@ -103,7 +103,7 @@ pub(crate) async fn serve<S: Service>(
     drop(started);
     let mailboxes: Vec<Mailbox> = mailboxes.iter().collect();
     let listener = bound.into_listener()?;
-    // A worker ends before the others are told to where it failed, which is reported when it is joined.
+    // A worker that ends before it is told to has failed; the error is reported when it is joined.
     let shutdown = async {
         tokio::select! {
             biased;
@@ -117,7 +117,7 @@ pub(crate) async fn serve<S: Service>(
         0
     };
     drop(listener);
-    // Workers end when no sender of connections is left.
+    // Workers end when all senders of connections are dropped.
     drop(mailboxes);
     joined(threads).await?;
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -130,7 +130,8 @@ pub(crate) async fn serve<S: Service>(
     })
 }
 
-/// Accepts connections and gives them to the workers in turn, until `shutdown` completes. Returns how many there were.
+/// Accepts connections and gives them to the workers in turn, until `shutdown` completes. Returns the number of
+/// connections.
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -158,9 +159,9 @@ async fn deal(
     Ok(accepted)
 }
 
-/// Where a worker gets its connections. Dropping it ends the worker.
+/// Hands connections to a worker. Dropping it ends the worker.
 struct Mailbox {
-    /// Always there until dropped.
+    /// `Some` until dropped.
     streams: Option<mpsc::Sender<TcpStream>>,
     waker: Waker,
 }
@@ -168,7 +169,7 @@ struct Mailbox {
 impl Mailbox {
     fn give(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
-            // A worker that is gone reports why when it is joined.
+            // A worker that has failed reports the error when it is joined.
             let _ = streams.send(stream);
         }
         self.waker.wake();
@@ -182,7 +183,7 @@ impl Drop for Mailbox {
     }
 }
 
-/// Tells whoever serves that a worker has ended, by whatever way: nobody takes its connections any more.
+/// Notifies the serving task that a worker has ended, for whatever reason, and takes no more connections.
 struct EndNotice(Arc<Notify>);
 
 impl Drop for EndNotice {
@@ -201,11 +202,11 @@ struct Worker<S: Service> {
     connections: Vec<Option<Connection<S>>>,
     free: Vec<u32>,
     next_generation: u32,
-    /// Connections that have to come up, or to go, until a moment.
+    /// Connections that have to complete their handshake, or to close, before a deadline.
     deadlines: VecDeque<(Time, Token)>,
-    /// Answers that leave later, with their connections; the first on top.
+    /// Delayed responses with their connections, the earliest on top.
     held: BinaryHeap<Reverse<(Held, Token)>>,
-    /// When the last two waits began: what was not reported by the first of them came after it began.
+    /// When the last two waits began: an event that the first did not report happened after it began.
     waits_began: [Time; 2],
     buffers: Buffers,
 }
@@ -219,7 +220,7 @@ impl<S: Service> Worker<S> {
     ) -> io::Result<Worker<S>> {
         let clock = service.clock();
         Ok(Worker {
-            // It connects nowhere, so there is no name to look up.
+            // This network never connects, so it has no names to resolve.
             network: OsNetwork::new(clock, &[], service.sockets(), 0)?,
             clock,
             mail,
@@ -236,7 +237,7 @@ impl<S: Service> Worker<S> {
         })
     }
 
-    /// Runs until the mailbox is gone.
+    /// Runs until the mailbox is dropped.
     ///
     /// # Errors
     /// When the poller itself fails.
@@ -247,7 +248,7 @@ impl<S: Service> Worker<S> {
         defect::persist(&mut self, Worker::serve, Worker::begin_anew)
     }
 
-    /// After a panic: no connection, and no buffer, can be trusted.
+    /// After a panic neither connections nor buffers can be trusted: closes and replaces them.
     fn begin_anew(&mut self) {
         for index in 0..self.connections.len() as u32 {
             if self.close(index) {
@@ -262,9 +263,9 @@ impl<S: Service> Worker<S> {
     fn serve(&mut self) -> io::Result<()> {
         let busy_poll = self.service.busy_poll();
         let mut ready = Vec::new();
-        // Until then the worker does not sleep.
+        // The time until which the worker polls instead of sleeping.
         let mut awake_until = None;
-        // After a panic there may be some of which nothing is reported any more.
+        // After a panic, connections that arrived earlier may still wait in the mailbox without a wake-up.
         while self.take_mail() {
             let wake = self.next_wake(awake_until);
             self.waits_began = [self.waits_began[1], self.clock.now()];
@@ -310,7 +311,7 @@ impl<S: Service> Worker<S> {
         (!self.deadlines.is_empty()).then(|| now() + SWEEP_INTERVAL)
     }
 
-    /// Writes the answers that were held until now.
+    /// Writes the delayed responses that are due.
     fn release_due(&mut self) {
         while let Some(Reverse((first, token))) = self.held.peek().copied()
             && first.due <= self.clock.now()
@@ -348,7 +349,7 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    /// False when no more can come.
+    /// Adds the connections that were handed over. Returns false when no more can come.
     fn take_mail(&mut self) -> bool {
         loop {
             match self.mail.try_recv() {
@@ -365,7 +366,7 @@ impl<S: Service> Worker<S> {
     }
 
     fn welcome(&mut self, socket: TcpStream) -> io::Result<()> {
-        // A socket without a network delays nothing, and has no such option.
+        // Fails on Unix sockets, which have no such option and delay nothing.
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
             None => Transport::Plain(None),
@@ -438,7 +439,7 @@ impl<S: Service> Worker<S> {
         self.close(event.token.0 as u32);
     }
 
-    /// False where there is none.
+    /// Closes a connection. Returns false if there is none at this index.
     fn close(&mut self, index: u32) -> bool {
         let Some(connection) = self.connections[index as usize].take() else {
             return false;
@@ -451,7 +452,7 @@ impl<S: Service> Worker<S> {
     }
 
     fn expire(&mut self) {
-        // Those that have come up long since wait behind one that has not.
+        // Connections whose handshake completed long ago stay in the queue behind one that has not.
         while let Some((deadline, token)) = self.deadlines.front().copied() {
             let awaited = live(&mut self.connections, token).filter(|c| c.is_awaited());
             if awaited.is_some() && deadline > self.clock.now() {
@@ -469,7 +470,7 @@ impl<S: Service> Worker<S> {
     }
 }
 
-/// The live connection that a token names; `None`: closed earlier among the same events.
+/// Returns the connection that a token names; `None` if it was closed earlier in the same batch of events.
 fn live<S: Service>(
     connections: &mut [Option<Connection<S>>],
     token: Token,

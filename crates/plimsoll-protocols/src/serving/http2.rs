@@ -1,8 +1,7 @@
-//! Serves HTTP/2 on a bound port until told to stop.
+//! Serves a tonic service over HTTP/2 on a bound port until told to stop.
 //!
-//! Built on hyper's connections instead of tonic's server so that connections are accepted,
-//! counted and ended as those of every other reference server. There is no router on the
-//! way to a call: a target is one service, and knows its paths.
+//! Uses hyper's connections instead of tonic's server, so that connections are accepted, counted and closed like
+//! those of every other reference server, and no router delays a call: a target is one service, and knows its paths.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -21,7 +20,7 @@ use super::accepting::{self, Serve};
 use super::early::Link;
 use super::{Bound, ConnectionStats, ServeError};
 
-/// What clients may send on all streams of a connection before it is read. Bytes.
+/// The flow-control window of a connection: bytes that clients may send on all streams before they are read.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Serves `service` (a tonic server type) on every connection until `shutdown`
@@ -43,10 +42,10 @@ where
 {
     let mut http = Builder::new(AtOnce);
     http.max_concurrent_streams(bound.max_concurrent_streams)
-        // Small frames that wait to be read may cost half as much as this window holds;
-        // with the usual one, clients that send a message a frame are cut off as a flood.
+        // The overhead of small frames that wait to be read may reach half of this window. With the default window,
+        // clients that send one message a frame are cut off as a flood.
         .initial_connection_window_size(CONNECTION_WINDOW)
-        // gRPC knows no date header, and one that changes each second costs both ends.
+        // gRPC has no date header, and a value that changes every second costs both ends.
         .auto_date_header(false)
         // A flood of cancelled calls is load here, not an attack.
         .max_pending_accept_reset_streams(Some(1 << 16))
@@ -88,7 +87,7 @@ where
     }
 }
 
-/// A tower service as hyper calls it. The services here are always ready.
+/// Adapts a tower service to hyper's service trait. The services here are always ready.
 #[derive(Clone)]
 struct Calls<S>(S);
 
@@ -105,8 +104,8 @@ where
     }
 }
 
-/// Runs a call where its request was read, and makes a task of it only if it has to wait:
-/// most calls of a fast target don't, and a task costs about as much as answering.
+/// Polls a call once where its request was read, and spawns a task only if it is pending: most calls of a fast target
+/// complete at once, and a task costs about as much as the response.
 #[derive(Clone, Copy)]
 struct AtOnce;
 
@@ -117,7 +116,7 @@ where
     fn execute(&self, call: F) {
         let mut call = Box::pin(call);
         let mut nobody = Context::from_waker(Waker::noop());
-        // The task polls it again before anything else, with a waker of its own.
+        // The spawned task polls it again first, with a waker of its own.
         if call.as_mut().poll(&mut nobody).is_pending() {
             tokio::spawn(call);
         }

@@ -1,4 +1,4 @@
-//! The listening socket.
+//! Listening sockets of the reference servers: options, binding and accepting.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -21,25 +21,25 @@ use super::peer::Peer;
 use super::unix::{self, SocketFile};
 use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
 
-/// What the system has taken for a listener by the time that it closes is there at once; who comes
-/// after that goes elsewhere.
+/// How long a closing listener goes on accepting: connections already in the backlog are available at once, and later
+/// ones are refused.
 const BACKLOG_DRAIN: Duration = Duration::from_millis(10);
-/// Pause when the process has no descriptor left for another connection.
+/// The pause after a failed accept, such as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-/// How often connections that could not be accepted are reported.
+/// The interval at which failed accepts are reported.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
-/// Connections that could not be accepted, reported once in a while: a process out of descriptors
-/// fails many times a second.
+/// Failed accepts, which are logged at most once per interval: a process out of descriptors fails many times a
+/// second.
 #[derive(Debug, Default)]
 pub struct NotAccepted {
-    /// Attempts since the last report.
+    /// Failed attempts since the last report.
     unreported: u64,
     quiet_until: Time,
 }
 
 impl NotAccepted {
-    /// Counts an attempt that failed, and logs how many there were.
+    /// Counts a failed attempt, and logs the count when the interval is over.
     pub fn report(&mut self, error: &io::Error, now: Time) {
         self.unreported += 1;
         if now < self.quiet_until {
@@ -62,8 +62,8 @@ impl NotAccepted {
     }
 }
 
-/// What can't get better by waiting. Running out of descriptors or memory can, and a
-/// connection that died in the queue says nothing about the next.
+/// Returns whether retrying is pointless. Running out of descriptors or memory can pass, and a connection that died
+/// in the backlog says nothing about the next one.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -74,27 +74,26 @@ fn is_fatal(error: &io::Error) -> bool {
 /// The settings with which a reference server listens.
 #[derive(Clone, Debug)]
 pub struct Listen {
-    /// Port 0: any free one; [`Bound::address`] returns which.
+    /// Port 0 picks any free port; [`Bound::address`] returns it.
     pub address: Address,
-    /// `SO_REUSEPORT`: several processes (or listeners) share the port, the kernel
-    /// spreads connections over them.
+    /// `SO_REUSEPORT`: several processes (or listeners) share the port, and the kernel distributes connections over
+    /// them.
     pub reuse_port: bool,
-    /// Connections that may wait to be accepted. The kernel caps it at
-    /// `net.core.somaxconn`.
+    /// The length of the accept queue. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u16,
-    /// `None`: plaintext.
+    /// `None` means plaintext.
     pub tls: Option<Tls>,
-    /// What processes that share the port share to take each other's session tickets; `None`:
-    /// each server takes its own only.
+    /// The seed from which processes that share the port derive their ticket keys, so that each accepts the tickets
+    /// of the others. `None`: a server accepts its own tickets only.
     pub tickets: Option<TicketSeed>,
-    /// HTTP/2 streams a connection may have open (RFC 9113 §6.5.2); `None`: no limit.
+    /// The most HTTP/2 streams that a connection may have open (RFC 9113 §6.5.2); `None` means no limit.
     pub max_concurrent_streams: Option<u32>,
-    /// Those whose connections begin with whom they carry.
+    /// Trusted proxies, whose connections begin with a PROXY header.
     pub proxies: Proxies,
-    /// How long calls in flight may take once the server was told to stop.
+    /// How long calls in flight may take after the server was told to stop.
     pub drain: Duration,
-    /// Connections at once whose peers have not proven themselves; the oldest is closed for the next one. `None`: no
-    /// limit.
+    /// The most connections at once whose peers have not proven themselves; the oldest is closed for the next one.
+    /// `None` means no limit.
     pub max_unproven: Option<usize>,
 }
 
@@ -149,7 +148,7 @@ impl Listen {
         })
     }
 
-    /// Opens the port, and returns where it is.
+    /// Opens the port, and returns its address.
     ///
     /// # Errors
     /// When the address can't be listened on.
@@ -169,11 +168,11 @@ impl Listen {
         }
     }
 
-    /// Takes the address without listening on it, for processes that will share its port:
-    /// until they listen nobody else gets it, and connections go to them alone.
+    /// Reserves the address without listening on it, for processes that will share its port: nobody else can take it
+    /// before they listen, and connections go to them alone.
     ///
     /// # Errors
-    /// When the address can't be had.
+    /// When the address can't be reserved.
     pub fn reserve(&self) -> Result<Reserved, ServeError> {
         let Address::Tcp(wanted) = self.address else {
             return Err(unshared());
@@ -207,7 +206,7 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
         Some(Protocol::TCP),
     )?;
     socket.set_nonblocking(true)?;
-    // A server that is started again must not wait for its old connections' TIME_WAIT.
+    // A restarted server must not wait until the TIME_WAIT of its old connections is over.
     socket.set_reuse_address(true)?;
     if reuse_port {
         socket.set_reuse_port(true)?;
@@ -239,7 +238,7 @@ fn explain(error: &io::Error) -> String {
     }
 }
 
-/// An address kept for processes that share its port, as long as this is there.
+/// An address reserved for processes that share its port, until this is dropped.
 #[derive(Debug)]
 pub struct Reserved {
     address: SocketAddr,
@@ -247,7 +246,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// The address with the port that the system chose.
+    /// Returns the address, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -256,26 +255,26 @@ impl Reserved {
 /// An open port, ready to be served.
 #[derive(Debug)]
 pub struct Bound {
-    /// Of a Unix socket. Before the socket itself, so that it is removed first: a file whose
-    /// socket is closed is anybody's to take over.
+    /// The file of a Unix socket. Dropped before the socket itself, so that it is removed first: once the socket is
+    /// closed, another process may take the file over.
     pub(crate) file: Option<SocketFile>,
     pub(crate) listener: TcpListener,
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    /// TLS 1.2 is offered, too: its records are the library's, and not our own.
+    /// TLS 1.2 is offered, too: its records are handled by the library, not by our own code.
     pub(crate) offers_1_2: bool,
-    /// What judges the clients' certificates; `None`: they show none.
+    /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
-    /// What reads the server's certificate again; `None`: plaintext.
+    /// Reloads the server's certificate; `None` means plaintext.
     pub renewal: Option<Renewal>,
-    /// What handshakes agree on, counted while it serves.
+    /// Counts of what handshakes negotiated, updated while the server runs.
     pub handshakes: SharedTally,
-    /// What the server says besides when it begins.
+    /// Further facts that the server prints when it starts.
     pub announced: Announced,
     pub(crate) max_concurrent_streams: Option<u32>,
-    /// Those whose connections begin with whom they carry.
+    /// Trusted proxies, whose connections begin with a PROXY header.
     pub proxies: Proxies,
-    /// How long work in flight may take once the server was told to stop.
+    /// How long work in flight may take after the server was told to stop.
     pub drain: Duration,
     pub(crate) max_unproven: Option<usize>,
 }
@@ -286,26 +285,25 @@ impl Bound {
         &self.address
     }
 
-    /// What TLS is to be spoken, with application protocols (RFC 7301) to agree to, the first before the
-    /// others; clients that name none are served, too. `None`: plaintext.
+    /// Returns the TLS configuration with these application protocols (RFC 7301) in order of preference; clients that
+    /// offer none are served, too. `None` means plaintext.
     pub fn tls_for(&self, protocols: &[&[u8]]) -> Option<Arc<rustls::ServerConfig>> {
         let mut config = rustls::ServerConfig::clone(self.tls.as_ref()?);
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Some(Arc::new(config))
     }
 
-    /// The same port, speaking over TLS what the client wishes of several, the first before the others.
+    /// Offers these application protocols over TLS, in order of preference.
     #[must_use]
     pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> Bound {
         self.tls = self.tls_for(protocols);
         self
     }
 
-    /// The open port itself, for servers of their own making. Must be called inside the
-    /// runtime.
+    /// Turns it into a listener, for servers with their own accept loop. Must be called inside the tokio runtime.
     ///
     /// # Errors
-    /// When the runtime does not take the socket.
+    /// When the runtime does not accept the socket.
     pub fn into_listener(self) -> Result<Listener, ServeError> {
         #[expect(
             deprecated,
@@ -323,10 +321,10 @@ impl Bound {
     }
 }
 
-/// A listening socket of any family, on the runtime.
+/// A listening socket of any address family, registered with the runtime.
 #[derive(Debug)]
 pub struct Listener {
-    /// Removed before the socket is closed.
+    /// Dropped, and the file removed, before the socket is closed.
     _file: Option<SocketFile>,
     socket: AsyncFd<TcpListener>,
     clock: Clock,
@@ -340,7 +338,7 @@ impl Listener {
         Ok((TcpStream::from_std(stream)?, peer))
     }
 
-    /// The next connection, and who made it. One that can't be accepted is waited for.
+    /// Waits for the next connection, and returns it with its peer. Failed accepts are logged and retried.
     ///
     /// # Errors
     /// When the listening socket itself fails.
@@ -359,8 +357,7 @@ impl Listener {
         }
     }
 
-    /// Listens no longer. `take` gets connections that were made before, which would be reset if
-    /// nobody took them.
+    /// Stops listening. Calls `take` with the connections in the backlog, which would otherwise be reset.
     pub async fn close(self, mut take: impl FnMut(TcpStream, Peer)) {
         let end = tokio::time::Instant::now() + BACKLOG_DRAIN;
         while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {

@@ -1,9 +1,9 @@
-//! What every reference server shares: its listening socket, its TLS side, taking
-//! connections and serving HTTP/2 until told to stop, and timers finer than the runtime's.
+//! What all reference servers share: listening sockets, the server side of TLS, accept loops, HTTP/2, and timers
+//! finer than the runtime's.
 //!
-//! A server is bound first and run afterwards, so that whoever starts it knows its
-//! address (port 0 asks for a free one) and every mistake in files and addresses is
-//! reported before the first connection. The targets call this, and the service simulator.
+//! A server is bound first and run afterwards, so that the caller knows its address (port 0 picks a free one), and
+//! every mistake in files and addresses is reported before the first connection. The targets and the service
+//! simulator call this.
 
 pub mod accepting;
 mod admission;
@@ -50,7 +50,7 @@ pub enum ServeError {
     /// The address can't be listened on.
     #[error("address {address}: {problem}")]
     Address {
-        /// The address as it was asked for.
+        /// The address as given.
         address: Address,
         /// What is wrong, and what would be right.
         problem: String,
@@ -60,21 +60,21 @@ pub enum ServeError {
     /// A certificate, key or list can't be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Settings that the TLS library rejects.
+    /// The TLS library rejects the settings.
     #[error("tls settings: {0}")]
     Tls(String),
-    /// The value of an option makes no sense.
+    /// The value of an option is not valid.
     #[error("option {option}: {problem}")]
     Option {
-        /// Its flag, without the dashes.
+        /// The name of its flag, without the dashes.
         option: &'static str,
         /// What is wrong, and what would be right.
         problem: String,
     },
-    /// The system refuses something that a server needs.
+    /// A system call that the server needs failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What failed, as -ing.
+        /// What failed, as a present participle: "making a timer".
         doing: &'static str,
         /// The system's error.
         source: io::Error,
@@ -87,7 +87,7 @@ pub enum ServeError {
         /// What to do about it.
         help: &'static str,
     },
-    /// What was typed is wrong by itself.
+    /// The flags are not valid.
     #[error(transparent)]
     Flags(#[from] clap::Error),
 }
@@ -105,10 +105,10 @@ impl ServeError {
     }
 }
 
-/// Waits for a server's own threads.
+/// Waits until a server's own threads have ended.
 ///
 /// # Errors
-/// The first error of one of them.
+/// The first error of the threads.
 pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(), ServeError> {
     let ended = tokio::task::spawn_blocking(move || {
         threads.into_iter().try_for_each(|thread| {
@@ -120,27 +120,27 @@ pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(
     ended.map_err(ServeError::io("waiting in a worker"))
 }
 
-/// What became of a server's connections.
+/// Counts of a server's connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
-    /// Accepted in all.
+    /// Connections that were accepted.
     pub accepted: u64,
-    /// Most that were open at once.
+    /// The most that were open at once.
     pub most_at_once: u64,
-    /// Dropped before or during the TLS handshake: refused certificates, plaintext on a
-    /// TLS port, handshakes that took longer than ten seconds.
+    /// Connections dropped before or during the TLS handshake: refused certificates, plaintext on a TLS port,
+    /// handshakes that took longer than ten seconds.
     pub handshakes_failed: u64,
-    /// Ended by an error after the handshake.
+    /// Connections that ended with an error after the handshake.
     pub broken: u64,
-    /// Cut off because their calls outlasted the drain time.
+    /// Connections cut off because their calls outlasted the drain time.
     pub cut_off: u64,
 }
 
-/// A tokio runtime with so many worker threads; `None`: one a core. One worker means no
-/// second thread at all.
+/// Makes a tokio runtime with this many worker threads; `None` means one per core. With one worker there is no second
+/// thread at all.
 ///
 /// # Errors
-/// When `workers` is 0, or the threads can't be made.
+/// When `workers` is 0, or the threads can't be started.
 pub fn runtime(workers: Option<usize>) -> Result<tokio::runtime::Runtime, ServeError> {
     let mut builder = match workers {
         Some(0) => {

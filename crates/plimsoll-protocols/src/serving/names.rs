@@ -1,7 +1,7 @@
-//! Certificates by the name that a client asks for (server name indication, RFC 6066 §3).
+//! Selects the certificate by the name that a client asks for (server name indication, RFC 6066 §3).
 //!
-//! Each file is parsed once, however many connections present its certificate, and again when it has
-//! changed. Names that are not there at the start are not looked for.
+//! Each file is parsed once, and again when it changes. Files of names that are added after the start are not
+//! noticed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,7 +16,7 @@ use rustls::sign::CertifiedKey;
 
 use super::ServeError;
 
-/// The certificates of a folder, and who answers for all other names.
+/// The certificates of a folder, and the resolver for all other names.
 #[derive(Debug)]
 pub(super) struct ByName {
     known: HashMap<String, Rotating>,
@@ -27,8 +27,7 @@ impl ByName {
     /// Reads every `NAME.crt` with its `NAME.key`.
     ///
     /// # Errors
-    /// When one of them can't be used: a server that would not present what it was given
-    /// must not start.
+    /// When one of them can't be used: a server that could not present every certificate it was given must not start.
     pub(super) fn read(
         folder: &Path,
         others: Arc<dyn ResolvesServerCert>,

@@ -1,9 +1,9 @@
-//! Sessions of clients that showed a certificate are resumed for as long as it is valid.
+//! Limits the resumption of sessions to the lifetime of the client's certificate.
 //!
-//! Resuming checks no certificate (RFC 8446 §2.2): the library takes a resumed client by the one
-//! that it once showed. So every session, kept here or sealed in a ticket, says until when it is
-//! good, and by which CA file its client was judged; after that time, or with another CA, the client
-//! has a full handshake, which checks.
+//! Resumption does not verify a certificate (RFC 8446 §2.2): the library trusts the one that the client presented in
+//! its first handshake. So every session, stored here or sealed in a ticket, is stamped with its expiry and with the
+//! CA file that verified its client. After that time, or with another CA, the client gets a full handshake, which
+//! verifies its certificate again.
 
 use std::sync::Arc;
 
@@ -12,14 +12,14 @@ use plimsoll_engine::tls::trust::Learned;
 use plimsoll_engine::tls::validity::now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
-/// Tickets or sessions, and what is known of the certificates behind them.
+/// A ticketer or session store whose sessions carry the stamp.
 #[derive(Debug)]
 struct Until<T: ?Sized> {
     kept: Arc<T>,
     clients: Arc<RotatingCheck>,
 }
 
-/// `clients`: what judges their certificates; `None`: they show none.
+/// Wraps a ticketer. `clients` verifies the clients' certificates; `None` if they present none.
 pub(super) fn tickets(
     kept: Arc<dyn ProducesTickets>,
     clients: Option<&Arc<RotatingCheck>>,
@@ -30,7 +30,7 @@ pub(super) fn tickets(
     }
 }
 
-/// Does the same as [`tickets`] for sessions that are kept here.
+/// Wraps a session store in the same way as [`tickets`].
 pub(super) fn sessions(
     kept: Arc<dyn StoresServerSessions>,
     clients: Option<&Arc<RotatingCheck>>,
@@ -55,7 +55,7 @@ fn dated(session: &[u8], learned: &Learned, mark: Mark) -> Vec<u8> {
     [&learned.until().to_be_bytes()[..], &mark, session].concat()
 }
 
-/// The session, where it is still good. What follows from it is no better than it is, in whichever
+/// Returns the session if its stamp is still valid. Sessions that follow from it inherit its expiry, in whichever
 /// process it began.
 fn undated(dated: &[u8], learned: &Learned, mark: Mark) -> Option<Vec<u8>> {
     let (until, session) = dated.split_first_chunk()?;

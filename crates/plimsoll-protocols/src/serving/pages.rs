@@ -1,8 +1,8 @@
-//! Pages for people and scrapers over HTTP/1.1: telemetry, `view`, the sidecar's admin address.
+//! Small pages for people and scrapers over HTTP/1.1: telemetry, `view`, and the sidecar's admin address.
 //!
-//! Invariant: a peer can hold nothing for long. A connection carries one request; its head is bounded in size and
-//! time, its body is not read, the number of connections is bounded, and an end waits for none of them longer
-//! than [`SHUTDOWN_GRACE`].
+//! Invariant: no peer can occupy resources for long. A connection carries one request; the head is limited in size
+//! and time, a body is not read, the number of connections is limited, and shutdown waits no longer than
+//! [`SHUTDOWN_GRACE`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,13 +25,13 @@ use super::{Bound, ConnectionStats, Link, Listen, ServeError};
 
 /// The time limit from accept to the end of the request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
-/// The time limit from accept to the end of the answer.
+/// The time limit from accept to the end of the response.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(120);
 /// The longest head of a request. Bytes.
 const MAX_HEAD: usize = 16 << 10;
-/// Connections at once; the oldest gives way to the next one.
+/// The most connections at once; the oldest is closed for the next one.
 const MAX_CONNECTIONS: usize = 128;
-/// How long requests in progress may take once the server was told to stop.
+/// How long requests in flight may take after the server was told to stop.
 pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
 /// Opens a port for pages.
@@ -51,7 +51,7 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
     })
 }
 
-/// Answers each request with what `answer` returns for it, until `shutdown` completes. `bound` is of [`bind`].
+/// Answers each request with the result of `answer`, until `shutdown` completes. `bound` comes from [`bind`].
 ///
 /// # Errors
 /// When the listening socket itself fails.
@@ -81,7 +81,7 @@ where
 struct Pages<A> {
     http: Builder,
     answer: A,
-    /// Kept until the connection ends: each of them counts.
+    /// The connection counts as unproven until it ends.
     place: Option<Arc<Unproven>>,
 }
 
@@ -126,7 +126,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(300);
 
-    /// Serves a page until the sender is dropped; the address, and what tells that serving is over.
+    /// Serves a page until the sender is dropped. Returns the address, and a receiver that signals the end.
     fn served() -> (
         SocketAddr,
         tokio::sync::oneshot::Sender<()>,
@@ -180,19 +180,19 @@ mod tests {
         drop(stop);
         let stats = ended.recv_timeout(PATIENCE).expect("an end");
         assert_eq!(stats.accepted, halves.len() as u64 + 1);
-        // Closed early: those for which there was no room.
+        // Connections over the limit were closed early.
         let evicted = (halves.len() + 1 - MAX_CONNECTIONS) as u64;
         assert!(stats.broken >= evicted, "{stats:?}");
     }
 
     #[test]
-    fn half_head_is_given_up() {
+    fn incomplete_request_head_times_out() {
         let (address, _stop, _ended) = served();
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /x HT").unwrap();
         let mut rest = Vec::new();
-        // It is closed without a page; whether it is reset depends on what was read.
+        // It is closed without a page; whether by RST depends on what was read.
         let _ = stream.read_to_end(&mut rest);
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }

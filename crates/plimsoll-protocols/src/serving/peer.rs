@@ -1,9 +1,9 @@
-//! Who connected.
+//! The address of a connection's peer.
 
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Who connected, for the log.
+/// The address of a connection's peer, for the log; `None` on a Unix socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub Option<SocketAddr>);
 

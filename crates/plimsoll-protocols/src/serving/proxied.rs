@@ -1,8 +1,8 @@
-//! Connections that a trusted proxy begins with whom it carries (PROXY protocol).
+//! Connections of trusted proxies, which begin with the client's address (PROXY protocol).
 //!
-//! A trusted address has to send the header; without it there is nothing that says who connects. One
-//! that is not trusted and sends one is refused, and its header is never believed. Exactly the
-//! header is taken from the socket: what follows, a TLS handshake for example, stays in it.
+//! A trusted address has to send the header, because nothing else tells the client's address. A header from any other
+//! address is never believed, and its connection is refused. Exactly the header is read from the socket: the bytes
+//! behind it, such as a TLS handshake, stay there.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,18 +25,18 @@ pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
 pub struct Proxies(Arc<[IpAddr]>);
 
 impl Proxies {
-    /// Without addresses no proxy is trusted, and no connection begins with a header.
+    /// Makes the list. With no addresses no proxy is trusted, and no connection begins with a header.
     pub fn new(addresses: &[IpAddr]) -> Proxies {
         Proxies(addresses.iter().map(IpAddr::to_canonical).collect())
     }
 
-    /// Whether one of them has this address; `::ffff:127.0.0.1` is 127.0.0.1.
+    /// Returns whether the address is trusted; `::ffff:127.0.0.1` is the same as 127.0.0.1.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
 
-    /// Whether a connection's other end is one of them. Every client of a Unix socket is where any
-    /// is trusted: the file's permissions admit it.
+    /// Returns whether the peer is trusted. Clients of a Unix socket are trusted if any proxy is: the file's
+    /// permissions admitted them.
     pub fn has(&self, peer: Peer) -> bool {
         match peer.0 {
             Some(address) => self.contains(address.ip()),
@@ -44,7 +44,7 @@ impl Proxies {
         }
     }
 
-    /// What a connection of `peer` has to be asked before anything else; `None`: nothing.
+    /// Returns the reader that has to run before anything else is read from `peer`; `None` if no proxy is trusted.
     pub fn opening(&self, peer: Peer) -> Option<Opening> {
         (!self.0.is_empty()).then(|| Opening {
             peer,
@@ -53,10 +53,10 @@ impl Proxies {
         })
     }
 
-    /// Who made the connection that `peer` brings.
+    /// Returns the client whose connection `peer` forwards.
     ///
     /// # Errors
-    /// When that is not known, or `peer` says it without being trusted.
+    /// When the header is missing or malformed, or `peer` sends one without being trusted.
     pub async fn client(&self, stream: &TcpStream, peer: Peer) -> Result<Peer, OpeningError> {
         let Some(mut opening) = self.opening(peer) else {
             return Ok(peer);
@@ -80,25 +80,25 @@ impl Proxies {
     }
 }
 
-/// Why a connection is not taken.
+/// Why a connection is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum OpeningError {
-    /// A header from who is not trusted to send one.
+    /// A header from an address that is not trusted.
     #[error("a PROXY header from an address that is not trusted")]
     Untrusted,
-    /// It did not come in time.
+    /// The header did not arrive in time.
     #[error("no PROXY header within {HEADER_LIMIT:?}")]
     Late,
-    /// It is malformed.
+    /// The header is malformed or missing.
     #[error(transparent)]
     Header(#[from] ProxyError),
-    /// It closed, for example: there is nothing to refuse.
+    /// The socket failed or was closed: there is nobody to refuse.
     #[error(transparent)]
     Socket(#[from] io::Error),
 }
 
 impl OpeningError {
-    /// Its class, for logs and metrics; `None`: the connection has ended by itself.
+    /// Returns the error's class for logs and metrics; `None` if the connection ended by itself.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
             OpeningError::Untrusted => Some("proxy_not_trusted"),
@@ -110,27 +110,26 @@ impl OpeningError {
     }
 }
 
-/// A connection whose header has not been read.
+/// Reads the PROXY header of one connection.
 #[derive(Debug)]
 pub struct Opening {
     peer: Peer,
     is_trusted: bool,
-    /// The header as far as it has come.
+    /// The part of the header that has arrived.
     header: Vec<u8>,
 }
 
 impl Opening {
-    /// Nothing else can be done before the header has come. Of others it is known at their first
-    /// bytes that they send none.
+    /// Returns whether the header must arrive before anything else is done. For untrusted peers the first bytes
+    /// already show that they send none.
     pub fn is_awaited(&self) -> bool {
         self.is_trusted
     }
 
-    /// Takes what has come of the header from a socket that does not block, and says who made the
-    /// connection once that is known.
+    /// Reads what has arrived of the header from a non-blocking socket, and returns the client once it is known.
     ///
     /// # Errors
-    /// `WouldBlock`: more has to come. Others: the connection is not to be served.
+    /// `WouldBlock` if more bytes are needed; after any other error the connection must not be served.
     pub fn read(&mut self, socket: impl AsFd) -> Result<Peer, OpeningError> {
         let mut buffer = [0; MAX_HEADER];
         loop {
@@ -141,7 +140,7 @@ impl Opening {
             }
             let came = &room[..came];
             if !self.is_trusted {
-                // Less than a header's beginning is not waited for: it is not believed anyway.
+                // A partial signature is not waited for: the header would not be believed anyway.
                 return if proxy::begins(came) {
                     Err(OpeningError::Untrusted)
                 } else {
@@ -177,7 +176,7 @@ mod tests {
         (client, server)
     }
 
-    /// Reads until the header is whole.
+    /// Reads until the header is complete.
     fn read(opening: &mut Opening, server: &TcpStream) -> Result<Peer, OpeningError> {
         loop {
             match opening.read(server) {

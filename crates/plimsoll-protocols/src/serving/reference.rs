@@ -1,4 +1,4 @@
-//! What a reference server is: its name, its flags, and what it counts. [`crate::registry`] lists them.
+//! The interface of reference servers: name, flags and counters. [`crate::registry`] lists them.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -9,42 +9,42 @@ use clap::{ArgMatches, Args, Command};
 
 use super::{Bound, ConnectionStats, ServeError};
 
-/// A server to try a protocol on: what it is asked for with flags, besides where it listens.
+/// A server to try a protocol on. The type holds its flags, besides those of the address.
 pub trait Reference: Args {
-    /// The command's name, which its first line has, too.
+    /// The name of its command, which its first line of output has, too.
     const COMMAND_NAME: &str;
 
-    /// Reads and checks its files; what is returned serves until `place.stopped` completes.
+    /// Reads and checks its files; the returned future serves until `place.stopped` completes.
     ///
     /// # Errors
-    /// When a flag's value makes no sense, or a file can't be used.
+    /// When a flag's value is not valid, or a file can't be used.
     fn serving(self, place: Place) -> Result<Serving, ServeError>;
 }
 
-/// A server that runs to its end.
+/// A server that runs to its end, and returns its counts.
 pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
 
-/// The place where a [`Reference`] server runs.
+/// Everything that a [`Reference`] gets from its caller.
 pub struct Place {
     /// The open port.
     pub bound: Bound,
-    /// Threads, where a number was asked for.
+    /// The number of threads, if one was given.
     pub workers: Option<usize>,
     /// Completes when the server is to stop.
     pub stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-/// What a server counted; `counts` in the order in which they are printed.
+/// The counts of a server; `counts` are in the order in which they are printed.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// The connections, which every server counts.
+    /// Counts of connections, which every server has.
     pub connections: ConnectionStats,
-    /// The counts that only this server has, with their names.
+    /// Named counts that only this server has.
     pub counts: Vec<(&'static str, u64)>,
 }
 
 impl Counted {
-    /// Reads the counters as they are now.
+    /// Reads the counters.
     pub(crate) fn of<const N: usize>(
         connections: ConnectionStats,
         counters: [(&'static str, &AtomicU64); N],
@@ -69,14 +69,14 @@ pub struct Identity {
     pub no_tickets: bool,
 }
 
-/// What flags are where none was typed.
+/// Returns the flags with their default values.
 pub fn untyped<F: Args>() -> F {
     let command = F::augment_args(Command::new("").no_binary_name(true));
     let typed = command.get_matches_from([""; 0]);
     F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())
 }
 
-/// A [`Reference`] server whose type is forgotten.
+/// A [`Reference`] with its type erased.
 #[derive(Debug)]
 pub struct Server {
     /// The command's name.
@@ -94,15 +94,15 @@ impl Server {
         }
     }
 
-    /// Adds what its command takes to `command`, and describes it.
+    /// Adds the server's flags and description to `command`.
     pub fn with_flags(&self, command: Command) -> Command {
         (self.flags)(command)
     }
 
-    /// Does the same as [`Reference::serving`], with the flags that were typed.
+    /// Starts the server with the parsed flags, as [`Reference::serving`] does.
     ///
     /// # Errors
-    /// They are the same as there.
+    /// The same as those of [`Reference::serving`].
     pub fn serving(&self, typed: &ArgMatches, place: Place) -> Result<Serving, ServeError> {
         (self.serving)(typed, place)
     }

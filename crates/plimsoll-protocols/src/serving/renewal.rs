@@ -1,8 +1,7 @@
-//! A server's certificate, and the CA of its clients', which can be read again while it serves: when
-//! their files change, within a second, and when it is asked to.
+//! Reloads a server's certificate, and the CA of its clients, while it serves: within a second after their files
+//! change, and on request.
 //!
-//! Connections that are open keep what they were opened with. Files that can't be used change
-//! nothing.
+//! Open connections keep what they were opened with. Files that can't be used change nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use rustls::server::ResolvesServerCert;
 
 use super::ServeError;
 
-/// A server's certificate and key, and what its clients' are held to.
+/// A server's certificate and key, and the verifier of its clients' certificates.
 #[derive(Clone, Debug)]
 pub struct Renewal {
     shown: Arc<Rotating>,
@@ -40,10 +39,11 @@ impl Renewal {
         Arc::clone(&self.shown) as _
     }
 
-    /// Shows what the files hold now to clients that connect from here on, and holds those to it.
+    /// Reloads the files. Clients that connect from here on see the new certificate, and are verified with the new
+    /// CA.
     ///
     /// # Errors
-    /// When one of them can't be used: it stays as it was.
+    /// When one of the files can't be used; its old content stays in use.
     pub fn renew(&self) -> Result<(), ServeError> {
         let clients = self
             .clients
@@ -53,12 +53,12 @@ impl Renewal {
         Ok(clients?)
     }
 
-    /// How often the files were read again.
+    /// Returns how often the files were reloaded.
     pub fn renewed(&self) -> u64 {
         self.shown.renewed()
     }
 
-    /// The last second, since 1970, in which the chain is valid.
+    /// Returns the last second, since 1970, in which the chain is valid.
     pub fn ends(&self) -> Option<u64> {
         self.shown.ends()
     }

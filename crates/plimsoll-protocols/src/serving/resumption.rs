@@ -1,4 +1,4 @@
-//! What the clients of a server may do with TLS sessions that they had (RFC 8446 §2.2, §2.3).
+//! Which resumptions of TLS sessions a server allows (RFC 8446 §2.2, §2.3).
 
 use std::sync::Arc;
 
@@ -10,19 +10,18 @@ use super::names::ByName;
 use super::reference::Identity;
 use super::{ServeError, outliving};
 
-/// Sessions that are kept for clients that may send early data; beyond that the oldest are
-/// forgotten. A session is some hundred bytes, a kilobyte with a client's certificate.
+/// The most sessions that are stored for clients that may send early data; the oldest are dropped beyond it. A
+/// session takes some hundred bytes, a kilobyte with a client's certificate.
 const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
 impl Bound {
-    /// The same port with the TLS side of a server whose clients may resume sessions, and may ask for one of
-    /// several names. `protocols`: what it speaks, where that has a name. Tickets hold the session
-    /// themselves, so the server keeps nothing for them; but with `early_data`, so many bytes of which
-    /// may come before the handshake is over, it does, so that each is taken once (RFC 8446 §8.1).
+    /// Configures TLS with session resumption and with certificates by name. `protocols` are offered by ALPN. Tickets
+    /// hold the session themselves, so the server stores nothing for them. With `early_data`, the most bytes that may
+    /// arrive before the handshake is complete, it does store sessions, so that each is used once (RFC 8446 §8.1).
     ///
     /// # Errors
-    /// When the folder can't be used: the file is named. When early data is asked for without
-    /// TLS, without tickets, or in one of several processes.
+    /// When a certificate in the folder can't be used, which is named, and when early data is asked for without TLS,
+    /// without tickets, or in one of several processes.
     pub(crate) fn presenting(
         mut self,
         protocols: &[&[u8]],
@@ -56,7 +55,7 @@ impl Bound {
             let kept = ServerSessionMemoryCache::new(MAX_CACHED_SESSIONS);
             config.session_storage = outliving::sessions(kept, self.clients.as_ref());
             config.max_early_data_size = early_data;
-            // Otherwise the answer would wait for the handshake, and nothing be won.
+            // Otherwise the response would wait for the handshake, and early data would gain nothing.
             config.send_half_rtt_data = true;
         } else if !shared {
             let made = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;

@@ -1,9 +1,8 @@
-//! Session tickets under keys that several processes of one server share, so that a session
-//! made by one is resumed by another (RFC 8446 §4.6.1).
+//! Session tickets under keys that the processes of one server share, so that a session made by one is resumed by
+//! another (RFC 8446 §4.6.1).
 //!
-//! The processes share a seed. Keys are derived from it and from the time, so that all change
-//! them at once and exchange no messages. The library's own tickets have keys that only
-//! one process knows, and are used where there is one.
+//! The processes share a seed. Keys are derived from it and from the time, so that all processes rotate them at once
+//! without exchanging messages. A single process uses the library's own tickets, whose keys only it knows.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
@@ -19,17 +18,17 @@ use super::ServeError;
 
 /// How long a key seals tickets; it opens them for as long again. Seconds.
 const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
-/// Which turn a ticket is of, before everything else in it.
+/// Length of the number of the rotation period, which every ticket begins with. Bytes.
 const TURN_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
 
-/// What processes must share to take each other's tickets. Whoever knows it can read what
-/// was resumed, so it is shown nowhere.
+/// The secret that processes share to accept each other's tickets. Whoever knows it can decrypt resumed sessions, so
+/// it is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TicketSeed([u8; TicketSeed::LEN]);
 
 impl TicketSeed {
-    /// Bytes.
+    /// Length of the seed. Bytes.
     pub const LEN: usize = 32;
 
     /// # Errors
@@ -41,7 +40,7 @@ impl TicketSeed {
         Ok(TicketSeed(seed))
     }
 
-    /// Returns the bytes for another process: they are secret.
+    /// Returns the secret bytes, for another process.
     pub fn bytes(&self) -> &[u8; TicketSeed::LEN] {
         &self.0
     }
@@ -62,7 +61,7 @@ impl fmt::Debug for TicketSeed {
 /// Seals and opens tickets.
 pub(super) struct SharedTickets {
     seed: Prk,
-    /// Of the turn that it is, and of the one before.
+    /// The keys of the current rotation period and of the previous one.
     keys: RwLock<Option<Keys>>,
     now: fn() -> u64,
 }
@@ -95,7 +94,7 @@ impl SharedTickets {
         RandomizedNonceKey::new(&AES_256_GCM, &key)
     }
 
-    /// Does something with the keys of now.
+    /// Calls `work` with the current keys, and derives them first if a new period has begun.
     fn with_keys<T>(&self, work: impl FnOnce(&Keys) -> Option<T>) -> Option<T> {
         let turn = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +117,7 @@ impl ProducesTickets for SharedTickets {
         true
     }
 
-    /// Tickets may be shorter-lived than they say: a client whose ticket is not opened has a
+    /// The lifetime that tickets announce. They may be rejected earlier: a client whose ticket can't be opened has a
     /// full handshake.
     fn lifetime(&self) -> u32 {
         2 * KEY_ROTATION_SECONDS as u32
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_is_not_shown() {
+    fn debug_output_hides_ticket_seed() {
         let seed = TicketSeed::random().unwrap();
         assert_eq!(format!("{seed:?}"), "TicketSeed(…)");
     }

@@ -1,7 +1,6 @@
-//! The server's side of TLS: certificates and keys from files.
+//! The server side of TLS: certificates and keys from files.
 //!
-//! Everything is read and checked once, when the server is bound; connections share the
-//! parsed result.
+//! Everything is read and checked once, when the server is bound; connections share the parsed result.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use super::renewal::Renewal;
 use super::tickets::SharedTickets;
 use super::{ServeError, TicketSeed};
 
-/// A server's side of TLS, made of its files.
+/// The server side of TLS, loaded from its files.
 pub(crate) struct Made {
     pub(crate) config: Arc<ServerConfig>,
-    /// What judges the clients' certificates; `None`: they show none.
+    /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
     pub(crate) renewal: Renewal,
 }
 
-/// How a server secures its links. Paths, not contents.
+/// How a server secures its connections. Holds paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tls {
     /// The server's certificate chain (PEM or DER), leaf first.
@@ -37,22 +36,22 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
     /// Lists of revoked certificates (CRL): one of every issuer in the clients' chains.
     pub client_crl: Option<PathBuf>,
-    /// The versions to take, at least one.
+    /// The TLS versions to accept, at least one.
     pub versions: Vec<TlsVersion>,
-    /// Send certificates compressed to clients that take them so, and take theirs (RFC 8879).
+    /// Compress certificates for clients that support it, and accept compressed ones (RFC 8879).
     pub compressed: bool,
-    /// Suites to offer; empty: the library's.
+    /// Cipher suites to offer; empty offers the library's defaults.
     pub suites: Vec<Suite>,
-    /// Key-exchange groups to offer; empty: the library's.
+    /// Key-exchange groups to offer; empty offers the library's defaults.
     pub groups: Vec<Group>,
 }
 
 impl Tls {
-    /// ALPN `h2` only (RFC 9113 §3.2).
+    /// Loads the files, and offers only `h2` by ALPN (RFC 9113 §3.2).
     pub(crate) fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<Made, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
-        // The library's first random bytes take tens of milliseconds, which the first
-        // client would otherwise see.
+        // Initialising the library's random generator takes tens of milliseconds, which the first client would
+        // otherwise notice.
         let _ = provider.secure_random.fill(&mut [0u8; 32]);
 
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

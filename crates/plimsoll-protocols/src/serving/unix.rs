@@ -1,5 +1,4 @@
-//! Listening on a Unix domain socket: its file is made, taken over where nobody listens any
-//! more, and removed at the end.
+//! Listening on a Unix domain socket: its file is created, taken over if it is stale, and removed at the end.
 
 use std::fs;
 use std::io;
@@ -14,18 +13,18 @@ use socket2::{Domain, Socket, Type};
 
 use super::peer::Peer;
 
-/// A socket's file, removed when dropped, unless another has taken its place.
+/// A socket's file. Removed when dropped, unless another process has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode number.
     identity: (u64, u64),
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // Whoever starts next takes over what could not be removed.
+            // If it can't be removed, the next server takes it over.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -36,11 +35,10 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Listens. The permissions of the file's folder and the umask decide who may connect.
+/// Opens a listening socket. The permissions of the file's folder and the umask decide who may connect.
 ///
 /// # Errors
-/// When the socket can't be made, another process listens on it, or its path is taken by
-/// something else.
+/// When the socket can't be created, another process listens on it, or its path is something else than a socket.
 pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<SocketFile>)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -64,7 +62,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
     Ok((socket.into(), file))
 }
 
-/// Removes the file of a socket that nobody listens on: its server was killed.
+/// Removes the file of a socket that nobody listens on, because its server was killed.
 fn take_over(at: &UnixSocket, path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -76,7 +74,7 @@ fn take_over(at: &UnixSocket, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Why a socket can't be listened on, and what to do.
+/// Explains why a socket can't be listened on, and what to do about it.
 pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
     let folder = match at {
         UnixSocket::Path(path) => path
@@ -107,12 +105,11 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
     }
 }
 
-/// Takes a connection from a listening socket of any family. The standard library's own
-/// `accept` refuses peers without a network address; reading and writing, one stream
-/// socket is as another.
+/// Accepts a connection from a listening socket of any address family. The standard library's own `accept` rejects
+/// peers without a network address; for reading and writing, all stream sockets are alike.
 ///
 /// # Errors
-/// As accept(2); `WouldBlock`: there is none.
+/// Those of accept(2); `WouldBlock` if no connection is waiting.
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (accepted, peer) = acceptfrom_with(listener, flags)?;
@@ -131,7 +128,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let at = UnixSocket::Path(path.clone());
-        // Its file outlives it.
+        // The socket's file stays after it is closed.
         drop(UnixListener::bind(&path).unwrap());
         let (listener, file) = listen(&at, 8).unwrap();
         let mut client = UnixStream::connect(&path).unwrap();

@@ -1,14 +1,14 @@
-//! The account of a query's tokens: every one received once, missing, received twice, out
-//! of order, or of a query that had ended.
+//! Accounts for the tokens of a query: whether each was received once, is missing, was received twice, came out of
+//! order, or belongs to a query that had ended.
 //!
-//! Backends that number their frames are held to the numbers, and to the count that the
-//! `done` frame names. For those that don't, tokens are counted, and that is all there is.
+//! Backends that number their frames are checked against the numbers, and against the count in the `done` frame. For
+//! others, tokens are only counted.
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-/// A frame from the server, as far as the client needs it. Unknown keys are ignored.
+/// A frame from the server, as far as the client reads it. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
 pub(super) struct Frame<'a> {
     #[serde(rename = "type", borrow)]
@@ -29,22 +29,22 @@ pub(super) struct Frame<'a> {
     pub(super) resumed: Option<bool>,
 }
 
-/// Gaps in a session's numbers that are remembered. What comes for one that was forgotten counts
-/// as received twice instead of out of order; its query fails either way.
+/// The most gaps in a session's numbers that are remembered. A number of a forgotten gap counts as received twice
+/// instead of out of order; its query fails either way.
 const MAX_GAPS: usize = 1_024;
 
-/// What a session has received.
+/// Tokens that a session has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
-    /// The highest number seen in the session.
+    /// The highest number received in the session.
     pub(super) last: u64,
-    /// Numbers below it that have not come, as ranges.
+    /// Ranges of lower numbers that have not been received.
     missing: Vec<(u64, u64)>,
-    /// The account of the query that is going on.
+    /// The account of the current query.
     pub(super) query: QueryAccount,
 }
 
-/// What one query has received.
+/// Tokens that one query has received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueryAccount {
     pub(super) received: u64,
@@ -54,29 +54,29 @@ pub(super) struct QueryAccount {
     pub(super) stray: u64,
 }
 
-/// What a frame's number makes of it.
+/// How a frame's number relates to those received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     New,
-    /// New, and later than one that was sent after it.
+    /// New, but received after a frame with a higher number.
     Late,
     Again,
 }
 
 impl Account {
-    /// Begins the account of the next query.
+    /// Starts the account of the next query.
     pub(super) fn begin(&mut self) {
         self.query = QueryAccount::default();
         self.missing = Vec::new();
     }
 
-    /// The numbers begin anew.
+    /// Starts the numbering again.
     pub(super) fn begin_epoch(&mut self) {
         self.last = 0;
         self.missing = Vec::new();
     }
 
-    /// A frame with this number, or without one, has come.
+    /// Records the arrival of a frame, with its number if it has one.
     pub(super) fn arrive(&mut self, seq: Option<u64>) -> Arrived {
         let Some(seq) = seq else {
             return Arrived::New;
@@ -112,7 +112,7 @@ impl Account {
         self.missing.push((from, to));
     }
 
-    /// A token of the query that is going on has come.
+    /// Records a token of the current query.
     pub(super) fn token(&mut self, seq: Option<u64>) -> Arrived {
         let arrived = self.arrive(seq);
         match arrived {

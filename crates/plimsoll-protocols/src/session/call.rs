@@ -1,4 +1,4 @@
-//! A plan's sessions, resolved.
+//! The sessions of a plan, resolved.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -6,37 +6,36 @@ use std::time::Duration;
 use plimsoll_model::plan::{Call, Goodput, RequestFields, Target};
 use plimsoll_model::template::{MetadataField, TraceIds, Variation, Varying};
 
-/// A scripted session: made over an HTTP API, its tokens read from a WebSocket. Each of
-/// its queries is a call.
+/// A scripted session: created over an HTTP API, its tokens read from a WebSocket. Each of its queries is a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionCall {
-    /// Where the WebSockets are; the plan's target is the API.
+    /// The address of the WebSockets; the plan's target is the API.
     pub socket: Target,
-    /// Which of the two are reached over TLS.
+    /// The API is reached over TLS.
     pub api_secured: bool,
-    /// The sockets are reached over TLS.
+    /// The WebSockets are reached over TLS.
     pub socket_secured: bool,
     /// The first part of the socket's path.
     pub agent: String,
     /// Queries in each session.
     pub queries: u32,
-    /// What is asked.
+    /// The text of the queries.
     pub query: QueryText,
-    /// Tokens of each query, where the service does not say how many they are.
+    /// The tokens that each query must bring, where the service does not announce their number.
     pub expect_tokens: Option<u64>,
-    /// Between a query's end and the next.
+    /// The pause between the end of a query and the next one.
     pub think: Duration,
-    /// How many attempts in a row are made to reopen a lost socket.
+    /// The most attempts in a row to reopen a lost socket.
     pub reconnects: u32,
-    /// The longest first pause before that; it doubles with every attempt.
+    /// The longest pause before the first attempt; it doubles with every attempt.
     pub reconnect_pause: Duration,
-    /// The longest pause.
+    /// The longest pause before any attempt.
     pub reconnect_pause_most: Duration,
-    /// Offer to have the sockets' messages compressed.
+    /// Offers compression of the sockets' messages (permessage-deflate).
     pub compression: bool,
-    /// Header fields of requests and upgrades.
+    /// Header fields of API requests and of upgrades.
     pub headers: RequestFields,
-    /// The bounds of a good query.
+    /// The bounds that a query must meet to count as good.
     pub goodput: Goodput,
 }
 
@@ -78,19 +77,19 @@ impl Call for SessionCall {
     }
 }
 
-/// What `POST /session/ID/run` carries.
+/// The text that `POST /session/ID/run` sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueryText {
-    /// The text as typed, for the record.
+    /// The text as typed, for the run's record.
     pub text: String,
-    /// The request's body: `{"query": …}`. Where it varies: as the first query has it.
+    /// The request's body, `{"query": …}`; where it varies, that of the first query.
     pub body: Vec<u8>,
-    /// `None`: every query sends the same.
+    /// `None` if every query sends the same body.
     pub varying: Option<Varying>,
 }
 
 impl QueryText {
-    /// A text that is the same for every query.
+    /// Makes a text that is the same for every query.
     pub fn constant(text: &str) -> QueryText {
         QueryText {
             text: text.to_owned(),

@@ -1,15 +1,14 @@
-//! One user's session as a state machine without I/O: create it, open its socket, ask
-//! its queries one after another, read their tokens, close it.
+//! One user's session as a state machine without I/O: creates it, opens its socket, sends its queries one after
+//! another, reads their tokens, closes it.
 //!
-//! A query is a call. It succeeds when its `done` has come and every token that was sent
-//! for it was received once and in order; silence ends in its deadline, never in success.
-//! How many tokens there are to be is what the API answered, what `done` says, or else what
-//! the plan expects; a `done` that overtakes the API's answer waits for it.
-//! The socket is open before the first query is sent. When it is lost it is opened again,
-//! with growing random pauses, and asked to go on after the last number that was seen;
-//! never after 401 or 403. Pauses grow until a frame has come: a socket that is opened and
-//! closed again is no progress. Why the last one failed is what a query that runs out
-//! of time fails by.
+//! A query is a call. It succeeds when its `done` frame has arrived and every token of it was received once and in
+//! order; silence ends in its deadline, never in success. The number of tokens to expect is in the API's response or
+//! in the `done` frame, or else in the plan; a `done` that overtakes the API's response waits for it.
+//!
+//! The socket is open before the first query is sent. When it is lost it is reopened after random pauses, and asked
+//! to continue after the last number received; it is never reopened after 401 or 403. Pauses grow until a frame has
+//! arrived: a socket that opens and closes again is no progress. A query that runs out of time while the socket is
+//! lost fails with the reason of the last loss.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,24 +35,24 @@ const API_LINK: Link = Link(0);
 const SOCKET_LINK: Link = Link(1);
 const MAX_FRAME: usize = 1 << 20;
 
-/// What all sessions of a run share.
+/// Settings that all sessions of a run share.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
-    /// The target that has the HTTP API.
+    /// The target of the HTTP API.
     pub api: Target,
-    /// `None`: plaintext.
+    /// TLS of the API; `None` means plaintext.
     pub api_tls: Option<TlsClient>,
-    /// `None`: plaintext.
+    /// TLS of the sockets; `None` means plaintext.
     pub socket_tls: Option<TlsClient>,
-    /// `Host` headers.
+    /// The `Host` of API requests.
     pub api_host: String,
-    /// `Host` of the upgrades.
+    /// The `Host` of upgrades.
     pub socket_host: String,
-    /// What sessions do.
+    /// The session's script.
     pub call: SessionCall,
-    /// The time that one query may take, and making the session; `None`: any.
+    /// The time limit of one query, and of creating the session; `None` means no limit.
     pub deadline: Option<Duration>,
-    /// The seed of the random numbers of sessions.
+    /// The seed of the sessions' random numbers.
     pub seed: u64,
 }
 
@@ -65,7 +64,7 @@ pub struct Sessions {
 }
 
 impl Sessions {
-    /// Prepares the requests.
+    /// Makes the scripts of a run with these options.
     pub fn new(options: SessionOptions) -> Sessions {
         Sessions {
             options: Arc::new(options),
@@ -157,14 +156,14 @@ enum Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Socket {
     Closed,
-    /// Tried again at this moment.
+    /// Reopened at this time.
     Pausing(Time),
     Connecting,
     Upgrading,
     Open,
 }
 
-/// The query that is going on.
+/// The current query.
 #[derive(Clone, Copy, Debug)]
 struct Query {
     sent: Time,
@@ -174,15 +173,15 @@ struct Query {
     bytes_sent: u32,
     reconnects: u32,
     reconnects_failed: u32,
-    /// Its `done`, as long as the API has not answered that the run has begun.
+    /// Its `done` frame, until the API has confirmed that the run has begun.
     end: Option<End>,
 }
 
-/// What a `done` says.
+/// The content of a `done` frame.
 #[derive(Clone, Copy, Debug)]
 struct End {
     at: Time,
-    /// Tokens that were sent.
+    /// The number of tokens sent, if the frame says it.
     tokens: Option<u64>,
     finish: Finish,
 }
@@ -194,53 +193,54 @@ enum Finish {
     Error,
 }
 
-/// One session. See the module's text.
+/// One session, see the module's documentation.
 pub struct Session {
     options: Arc<SessionOptions>,
     origin: Origin,
     unix_zero: u64,
     random: Xorshift,
     api: Api,
-    /// The connection to the API has brought an answer already.
+    /// The connection to the API has carried a response already.
     api_kept: bool,
     answer: AnswerReader,
-    /// Sent or to be sent, and not answered.
+    /// Sent or about to be sent, and not answered yet.
     request: Option<Request>,
     requested: Time,
     socket: Socket,
     reader: Reader,
-    /// The answer to the upgrade, as far as it has come.
+    /// The part of the upgrade's response that has arrived.
     upgrade: Vec<u8>,
-    /// The nonce of the handshake that goes on.
+    /// The nonce of the current handshake.
     nonce: [u8; 16],
     session: String,
     token: String,
     account: Account,
     epoch: Option<u64>,
-    /// Names the run that is going on, or was last.
+    /// The number of the current run, or of the last one.
     run: Option<u64>,
-    /// When the socket's connection was asked for.
+    /// When the connection of the socket was requested.
     began: Time,
-    /// What making the session and opening its socket the first time took.
+    /// How long creating the session took, and opening its socket for the first time. Nanoseconds.
     created_ns: u64,
     opened_ns: u64,
-    /// Attempts in a row to open the socket and receive something over it.
+    /// Attempts in a row to open the socket without receiving a frame.
     attempts: u32,
-    /// What was wrong with the socket, as long as no frame has come since.
+    /// Why the socket failed, until a frame arrives.
     trouble: Option<Outcome>,
     lost_at: Time,
     query: Option<Query>,
-    /// Gaps between its tokens, recorded once it has succeeded. Nanoseconds, to more digits than histograms keep.
+    /// Gaps between the tokens of the current query, recorded once it has succeeded. Nanoseconds, more exact than
+    /// histograms keep.
     gaps: Vec<f32>,
-    /// Tokens that it is to bring, as far as that is known before its `done`.
+    /// The number of tokens that the current query should bring, if it is known before its `done`.
     promised: Option<u64>,
     /// Queries begun.
     asked: u32,
-    /// When the last of them was due.
+    /// When the last query was due.
     due: Time,
-    /// When the next query is to begin.
+    /// When the next query begins.
     next_at: Time,
-    /// The deadline of the query, or of making the session.
+    /// The deadline of the query, or of creating the session.
     deadline: Time,
     has_failed: bool,
     has_reconnected: bool,
@@ -248,11 +248,11 @@ pub struct Session {
 
 impl Script for Session {
     fn begin(&mut self, now: Time, turn: &mut Turn<'_>) {
-        // The first query is due with its session: one that is never made fails.
+        // The first query is due with its session: if the session can't be created, the query fails.
         turn.due();
         self.asked = 1;
         self.due = now;
-        // Begun late, it has so much less time.
+        // A session that begins late has less time left.
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
         self.ask_api(Request::Create, now, turn);
@@ -298,12 +298,12 @@ impl Script for Session {
         if self.request.is_none() {
             return;
         }
-        // An answer without a length ends with its connection.
+        // A response without a length ends with its connection.
         if closed && let Ok(Some(answer)) = ended {
             return self.answered(&answer, now, turn);
         }
-        // A kept connection that the server closes just then took no request. After a reset
-        // that is not known, and a run must not be asked for twice.
+        // If the server closed a kept connection just now, it did not read the request, so that is sent again. After
+        // a reset this is not known, and a run must not be started twice.
         let kept = std::mem::take(&mut self.api_kept);
         if closed && !begun && now.since(self.requested) < 1_000_000_000 && kept {
             self.api = Api::Connecting;
@@ -342,7 +342,7 @@ impl Script for Session {
 
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         if self.request == Some(Request::Close) || self.next_at != Time::NEVER {
-            // Between queries: nothing is in flight.
+            // The session is between queries: nothing is in flight.
             return;
         }
         // A session that the end of the run cuts short has not failed.
@@ -355,7 +355,7 @@ impl Script for Session {
 }
 
 impl Session {
-    /// Asks to be woken for whichever comes first.
+    /// Requests a wake-up at the earliest deadline.
     fn arm(&self, turn: &mut Turn<'_>) {
         let mut at = self.deadline.min(self.next_at);
         if let Socket::Pausing(again) = self.socket {

@@ -1,4 +1,4 @@
-//! The flags of `plimsoll session`, and of all else that puts sessions on a stack.
+//! The flags of `plimsoll session`, and of other commands that run sessions against a stack.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use crate::flags::{Bound, CredentialFlags, fields, goodput};
 use crate::foreign::{Alias, Form};
 use crate::owned::{Export, Quick, Usage, Variables};
 
-/// The commands that put sessions on a stack.
+/// The commands that run sessions against a stack.
 const STACK_COMMANDS: &[&str] = &["session", "stack run"];
 
-/// Names as common as these mean something else elsewhere.
+/// Variables of older load scripts. Their names are too common to be understood by other commands.
 const LEGACY_VARIABLES: [Alias; 8] = [
     alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
     alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
@@ -66,10 +66,10 @@ pub struct QueryFlags {
 }
 
 impl QueryFlags {
-    /// Makes `spec` one of these queries to a stack, whose API and sockets are at these addresses.
+    /// Makes `spec` a plan of these queries against a stack with these addresses.
     ///
     /// # Errors
-    /// Where a plan can't hold what was typed.
+    /// When a plan can't hold what was typed.
     pub fn apply(
         &self,
         spec: &mut Spec,
@@ -89,14 +89,14 @@ impl QueryFlags {
         format!("session://{api}")
     }
 
-    /// The section that was typed, and what else it asks of the plan.
+    /// Returns the section that was typed, and sets the other keys of the plan that it needs.
     ///
     /// # Errors
-    /// Where a plan can't hold what was typed.
+    /// When a plan can't hold what was typed.
     fn section(&self, spec: &mut Spec) -> Result<SessionSection, Usage> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
-            // The rows are made of them.
+            // The rows are made from the log of requests.
             spec.requests = Some(true);
         }
         let typed = self.section.clone();
@@ -106,7 +106,7 @@ impl QueryFlags {
         })
     }
 
-    /// What the run is written as besides.
+    /// Returns the additional format that the run is exported to.
     pub fn export(&self) -> Option<Export> {
         Some(("sessions", self.output_dir.clone()?))
     }

@@ -1,23 +1,22 @@
-//! Requests to a session's API and its answers: one request at a time, answers whole, the
-//! connection kept.
+//! Requests to a session's API and its responses: one request at a time, whole responses, a kept connection.
 
 use plimsoll_wire::http1::{Http1Error, Response, Responses, put_request};
 
-/// The largest body of an answer. Bytes.
+/// The largest body of a response. Bytes.
 const MAX_BODY: u64 = 1 << 20;
 
-/// An answer, whole.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The status code.
     pub status: u16,
     /// The whole body.
     pub body: Vec<u8>,
-    /// The server closes the connection after this answer.
+    /// The server closes the connection after this response.
     pub closes: bool,
 }
 
-/// A POST of a JSON document, or without a body where that is empty. `own`: header fields besides.
+/// Appends a POST request with a JSON body; an empty `json` means no body. `own` are additional header fields.
 pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, String)], json: &[u8]) {
     let length = json.len().to_string();
     let mut fields = vec![
@@ -25,7 +24,7 @@ pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, Strin
         ("Content-Length", &length),
         ("Accept", "application/json"),
     ];
-    // What has no body has no type either.
+    // A request without a body has no content type either.
     if !json.is_empty() {
         fields.push(("Content-Type", "application/json"));
     }
@@ -34,7 +33,7 @@ pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, Strin
     out.extend_from_slice(json);
 }
 
-/// Gathers an answer. Keeps nothing between answers.
+/// Reads one response at a time, and keeps nothing between responses.
 #[derive(Debug)]
 pub struct AnswerReader {
     responses: Responses,
@@ -51,10 +50,10 @@ impl Default for AnswerReader {
 }
 
 impl AnswerReader {
-    /// Takes bytes; the answer, once it is whole. What follows it is left out.
+    /// Takes bytes; returns the response once it is complete. Bytes behind it are dropped.
     ///
     /// # Errors
-    /// What is no HTTP/1.1 answer, or has a body over 1 MiB.
+    /// When the bytes are no HTTP/1.1 response, or its body is larger than 1 MiB.
     pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Http1Error> {
         let body = &mut self.body;
         let read = self
@@ -63,10 +62,10 @@ impl AnswerReader {
         Ok(read?.1.map(|response| self.answer(&response)))
     }
 
-    /// The answer that ends with its connection, if one does.
+    /// Returns the response that ends with its connection, if there is one.
     ///
     /// # Errors
-    /// An answer is cut off there.
+    /// When the connection ends within a response.
     pub fn end(&mut self) -> Result<Option<Answer>, Http1Error> {
         let ended = self.responses.end()?;
         Ok(ended.map(|response| self.answer(&response)))
@@ -80,12 +79,12 @@ impl AnswerReader {
         }
     }
 
-    /// Whether an answer has begun to arrive.
+    /// Returns whether a response has begun to arrive.
     pub fn has_begun(&self) -> bool {
         self.responses.has_begun()
     }
 
-    /// Makes ready for the next answer.
+    /// Resets the reader for the next response.
     pub fn clear(&mut self) {
         *self = AnswerReader::default();
     }

@@ -1,4 +1,4 @@
-//! What the engine needs for sessions.
+//! Registers sessions as a load of the engine.
 
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
@@ -25,9 +25,9 @@ impl Owned for SessionSection {
     }
 }
 
-/// What the sessions of a plan share.
+/// Makes the settings that all sessions of a plan share.
 fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Unmade> {
-    // A name that does not resolve is reported before the load.
+    // Resolves the name now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(&call.socket)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {
         None => Ok(None),

@@ -1,8 +1,8 @@
-//! The files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, a row a query, and
-//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`export`] writes the same.
+//! Imports the files of session load tests as runs: `loadtest_YYYYMMDD_HHMMSS.csv`, one row per query, and
+//! `loadtest_YYYYMMDD_HHMMSS_summary.json` beside it. [`export`] writes the same files.
 //!
-//! The rows have the times of every query; how long the test took and how often sockets were
-//! opened again is in the summary. Either may be missing: what it contains is then unknown.
+//! The rows hold the times of every query; the summary holds the duration of the test and how often sockets were
+//! reopened. Either file may be missing, and its values are then unknown.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,10 +25,10 @@ use export::CSV_COLUMNS;
 
 const SUMMARY_SUFFIX: &str = "_summary.json";
 
-/// Distinct texts of failures that are kept.
+/// The most distinct failure texts that are kept.
 const MAX_DETAILS: usize = 100;
 
-/// Files of session load tests, both ways.
+/// Reads and writes the files of session load tests.
 pub(super) const LOADTEST_FILES: Files = Files {
     about: "CSV and JSON summary of a run of sessions",
     name: "sessions",
@@ -37,14 +37,14 @@ pub(super) const LOADTEST_FILES: Files = Files {
     import,
 };
 
-/// Whether a file that begins so is one of the two.
+/// Returns whether a file with this name and beginning is one of the two.
 fn is_it(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     beginning.starts_with("session_id,query_num,")
         || name.ends_with(SUMMARY_SUFFIX) && beginning.trim_start().starts_with('{')
 }
 
-/// What is known of one session.
+/// What the rows say about one session.
 #[derive(Default)]
 struct Session {
     failed: bool,
@@ -59,10 +59,10 @@ struct Read {
     details: Vec<Detail>,
 }
 
-/// Makes the run directory `dir` of the file `path` and the one beside it.
+/// Imports the file `path` and the one beside it into the run directory `dir`.
 ///
 /// # Errors
-/// When a file can't be read or understood, or the run not written.
+/// When a file can't be read or understood, or the run can't be written.
 fn import(
     path: &Path,
     dir: &Path,
@@ -115,7 +115,7 @@ fn import(
     Ok(RunWriter::of_interval(dir, header, &interval)?)
 }
 
-/// When a test began whose files' names begin with `stem`.
+/// Returns when a test began, from `stem`, the beginning of its files' names.
 fn started(stem: &str) -> Option<Timestamp> {
     let moment = stem.strip_prefix("loadtest_")?;
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
@@ -171,7 +171,7 @@ impl Read {
         Ok(())
     }
 
-    /// The fields in the order of [`CSV_COLUMNS`].
+    /// Takes a row, with its fields in the order of [`CSV_COLUMNS`].
     fn row(&mut self, fields: &[&str]) -> Result<(), String> {
         let &[
             session,
@@ -213,7 +213,7 @@ impl Read {
         let measures = &mut self.measures;
         measures.add(Count::TokensReceived, count("tokens", tokens)?);
         if !self.sessions.contains_key(session) {
-            // These are the session's, in each of its rows.
+            // These values are the session's, repeated in each of its rows.
             measures.add(Count::Reconnects, reconnects);
             measures.add(Count::ReconnectsFailed, attempts.saturating_sub(reconnects));
             for (measure, key, typed) in [
@@ -247,7 +247,7 @@ impl Read {
         }
     }
 
-    /// What a summary says where there are no rows.
+    /// Takes the totals of a summary if there are no rows.
     fn totals(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| whole(summary, key).unwrap_or(0);
         let total = of("total_queries");
@@ -262,7 +262,7 @@ impl Read {
         self.measures.add(SESSIONS_FAILED, of("failed_sessions"));
     }
 
-    /// Those of the whole test, between queries, too.
+    /// Adds the reconnects of the whole test, which include those between queries.
     fn reconnects(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| whole(summary, key).unwrap_or(0);
         let ok = of("total_successful_reconnects");
@@ -278,7 +278,7 @@ impl Read {
     }
 }
 
-/// A time in seconds as nanoseconds; `None`: it is empty.
+/// Parses a time in seconds, and returns nanoseconds; `None` if the field is empty.
 fn seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
     let typed = typed.trim();
     if typed.is_empty() {
@@ -292,7 +292,7 @@ fn seconds(key: &str, typed: &str) -> Result<Option<u64>, String> {
     Ok(Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
 }
 
-/// Empty is 0.
+/// Parses a count; an empty field is 0.
 fn count(key: &str, typed: &str) -> Result<u64, String> {
     match typed.trim() {
         "" => Ok(0),
@@ -304,7 +304,7 @@ fn count(key: &str, typed: &str) -> Result<u64, String> {
     }
 }
 
-/// One of our codes, or the one that another tool's words come closest to.
+/// Returns the outcome of one of our own codes, or the closest one to another tool's words.
 fn outcome_of(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_alone_has_counts() {
+    fn summary_without_rows_has_counts() {
         let summary = r#"{"total_queries": 30, "successful_queries": 29, "total_tokens": 520,
             "successful_sessions": 9, "failed_sessions": 1, "test_duration": 2}"#;
         let run = imported(&[("loadtest_x_summary.json", summary)]).unwrap();

@@ -1,4 +1,4 @@
-//! Scripted sessions over an HTTP API and a WebSocket: an LLM's tokens as they stream.
+//! Scripted sessions over an HTTP API and a WebSocket that streams the tokens of a language model.
 
 mod account;
 mod call;

@@ -1,4 +1,4 @@
-//! The `[call.session]` section: what it leaves out, and what can't be meant.
+//! The `[call.session]` section: its defaults, and checks of its values.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use serde::{Deserialize, Serialize};
 use super::{QueryText, SessionCall};
 use crate::http::check_name;
 
-/// For one query: answers stream for as long as there is text.
+/// The deadline of one query: answers stream for as long as there is text.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_RECONNECTS: u32 = 5;
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
-/// Backends refuse a run without a query.
+/// The default query, because backends refuse a run without one.
 const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
 
-/// Those of requests that the script makes.
+/// Header fields that a plan may set on the requests of a session.
 const HEADER_NAMES: Names = Names {
     key: "call.session.headers",
     binary: false,
@@ -126,7 +126,7 @@ impl Section for SessionSection {
         Some(&mut self.headers)
     }
 
-    /// Each client has one session unless a duration or a number of queries is given, and a session has two
+    /// Each client has one session unless a duration or a number of queries is given, and a session uses two
     /// connections.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         let queries = self.queries.unwrap_or(1);
@@ -147,7 +147,7 @@ impl Section for SessionSection {
         Some(self.queries.unwrap_or(1))
     }
 
-    /// The sockets are reached over TLS by their own URL.
+    /// Whether the sockets use TLS depends on their own URL.
     fn is_secured(&self, spec: &Spec) -> bool {
         let socket = self.socket.as_deref();
         socket.is_some_and(|url| match socket_of(url) {
@@ -253,7 +253,7 @@ impl Section for SessionSection {
             reconnect_pause: Some(Period(call.reconnect_pause)),
             reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
             compression: call.compression.then_some(true),
-            // As they were typed: their values may be secret.
+            // Keeps header fields as typed: their values may be secret.
             headers: self.headers,
             goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
                 first_token: call.goodput.first_token.map(Period),
@@ -264,7 +264,7 @@ impl Section for SessionSection {
     }
 }
 
-/// What a WebSocket URL is among targets, and whether it is secured.
+/// Returns the target URL that corresponds to a WebSocket URL, and whether it uses TLS.
 fn socket_of(url: &str) -> Option<(String, bool)> {
     if is_bare_socket(url) {
         return Some((url.to_owned(), false));
@@ -276,7 +276,7 @@ fn socket_of(url: &str) -> Option<(String, bool)> {
 }
 
 impl SessionSection {
-    /// Where the sockets are, and whether over TLS.
+    /// Resolves the address of the sockets, and whether they use TLS.
     fn socket_target(
         &self,
         spec: &Spec,
@@ -301,7 +301,7 @@ impl SessionSection {
         Some((socket, secured))
     }
 
-    /// What each query asks, and the header fields with which it does.
+    /// Resolves the text of the queries, and their header fields.
     fn asked(
         &self,
         spec: &Spec,
@@ -333,7 +333,7 @@ impl SessionSection {
     }
 }
 
-/// The text of each query, which is typed.
+/// Makes the text of each query from what was typed.
 fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     if let Some(constant) = template.constant() {
         return QueryText {
@@ -354,7 +354,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     }
 }
 
-/// A query's text as the JSON object that a run is asked for with.
+/// Renders a query's text as the JSON object that starts a run.
 #[derive(Debug)]
 struct RunBody(Template);
 
@@ -368,7 +368,7 @@ impl Render for RunBody {
     }
 
     fn most(&self) -> usize {
-        // An escaped character takes six bytes at most.
+        // An escaped character takes at most six bytes.
         self.0.bounds().1 * 6 + r#"{"query":""}"#.len()
     }
 }

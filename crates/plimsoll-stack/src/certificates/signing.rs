@@ -1,4 +1,4 @@
-//! The certificates of a set: who signs, what is signed, what is revoked. Nothing is written here.
+//! Makes and signs the certificates and revocation lists of a set, in memory.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,15 +15,16 @@ use super::{Algorithm, CertificateError, Leaf, Options, Validity};
 
 /// Names that every server certificate covers.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// The CA's own lifetime, unless the certificates it signs need a longer one.
+/// The lifetime of the CA, unless the certificates it signs need a longer one. Days.
 const CA_DAYS: u32 = 3650;
-/// Certificates are valid from so long before now: clocks of test machines disagree.
+/// Certificates are valid from this long before now, because clocks of test machines differ.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
-/// More makes a certificate that no TLS library takes: handshake messages beyond 64 KiB.
+/// The most generated names: more make a certificate that no TLS library accepts, because handshake messages are
+/// limited to 64 KiB.
 const MAX_NAMES: u32 = 2_000;
 const MAX_BETWEEN: u32 = 20;
 
-/// The files in the order of [`super::CertificateSet::files`].
+/// Returns the contents of the files, in the order of [`super::CertificateSet::files`].
 pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
         ("names", options.more_names, MAX_NAMES),
@@ -55,7 +56,7 @@ pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateErro
         let cert = leaf
             .signed_by(&key, &authority.issuer)
             .map_err(making(what))?;
-        // What is sent: the CA's own certificate is known to who checks it.
+        // The chain that is sent: the verifier has the CA's own certificate.
         let chain = cert.pem() + &authority.between;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
     };
@@ -96,15 +97,15 @@ fn making(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
     move |source| CertificateError::Making { what, source }
 }
 
-/// Who signs.
+/// The certificate authority of a set, with its intermediates.
 struct Authority {
-    /// The CA's own.
+    /// The certificate of the root CA.
     cert_pem: String,
     key_pem: String,
-    /// The certificates between the CA and what is signed, the last one first.
+    /// The certificates between the root CA and the leaves, the lowest first.
     between: String,
     issuer: Issuer<'static, KeyPair>,
-    /// Those above the one that signs, the last one first.
+    /// The issuers above `issuer`, the lowest first.
     above: Vec<Issuer<'static, KeyPair>>,
 }
 
@@ -159,8 +160,8 @@ impl Authority {
         })
     }
 
-    /// What is revoked: a list of every issuer (RFC 5280 §5), that of the leaves first. The others'
-    /// are empty, and there because a chain is checked whole.
+    /// Makes a CRL of every issuer (RFC 5280 §5), that of the leaves first. The others are empty, and needed because
+    /// verifiers check the whole chain.
     fn lists(
         &self,
         serials: Vec<SerialNumber>,
@@ -175,7 +176,7 @@ impl Authority {
     }
 }
 
-/// The list of one issuer.
+/// Makes the CRL of one issuer.
 fn list(
     issuer: &Issuer<'static, KeyPair>,
     serials: Vec<SerialNumber>,
@@ -206,7 +207,7 @@ fn list(
     signed.pem().map_err(&making)
 }
 
-/// A positive number of 16 octets (RFC 5280 §4.1.2.2), as good as random.
+/// Makes a positive serial number of 16 octets (RFC 5280 §4.1.2.2) from the key's hash.
 fn serial(certificate: &CertificateParams, key: &KeyPair) -> SerialNumber {
     let mut number = certificate.key_identifier(key);
     number.truncate(16);
@@ -228,7 +229,7 @@ fn valid(certificate: &mut CertificateParams, not_before: Timestamp, not_after: 
     certificate.not_after = epoch + since_epoch(not_after);
 }
 
-/// None is before 1970.
+/// Converts a time; none is before 1970.
 fn since_epoch(at: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0))
 }
@@ -271,7 +272,7 @@ fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateErro
     }
 }
 
-/// The names given, the local ones and made-up ones, each once.
+/// Returns the given names, the local ones and generated ones, without duplicates.
 fn server_names(options: &Options) -> Result<Vec<String>, CertificateError> {
     let mut seen = BTreeSet::new();
     let mut names = Vec::new();
@@ -299,9 +300,9 @@ fn server_names(options: &Options) -> Result<Vec<String>, CertificateError> {
     Ok(names)
 }
 
-/// Letters, digits, hyphens and underscores in labels of 1–63, 253 in all (RFC 1035
-/// §2.3.4); a `*` as the whole first label (RFC 9525 §6.3). A name of digits and dots
-/// only is a mistyped address.
+/// Returns whether this is a DNS name: letters, digits, hyphens and underscores in labels of 1–63, 253 in all (RFC
+/// 1035 §2.3.4); `*` only as the whole first label (RFC 9525 §6.3). A name of digits and dots only is a mistyped
+/// address.
 fn is_dns_name(name: &str) -> bool {
     let labels = name.strip_prefix("*.").unwrap_or(name);
     name.len() <= 253

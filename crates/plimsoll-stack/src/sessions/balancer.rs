@@ -1,30 +1,28 @@
-//! The balancer's configuration: one template, for a stack on this machine and for one
-//! in containers.
+//! The configuration of the balancer: one template for stacks on this machine and for stacks in containers.
 
 const TEMPLATE: &str = include_str!("haproxy.cfg");
 
-/// What a balancer stands in front of. Addresses as haproxy has them: HOST:PORT, or *:PORT.
+/// The settings of a balancer. Addresses are in haproxy's format: HOST:PORT, or *:PORT.
 #[derive(Clone, Debug)]
 pub struct Balancer {
-    /// Connections from clients at once that it has to allow.
+    /// The most concurrent client connections.
     pub connections: u64,
-    /// The address at which it takes requests to the API.
+    /// The address at which it accepts API requests.
     pub api: String,
-    /// The address at which it takes WebSockets.
+    /// The address at which it accepts WebSockets.
     pub sockets: String,
-    /// The address at which it shows its statistics.
+    /// The address at which it serves its statistics.
     pub stats: String,
-    /// Requests to the API go to one after another.
+    /// The servers of API requests, used round-robin.
     pub backends: Vec<String>,
-    /// WebSockets go to the one that their session's hash names.
+    /// The servers of WebSockets, chosen by the hash of the session.
     pub gateways: Vec<String>,
-    /// The hosts of `backends` and `gateways` are names whose addresses come and go: they are
-    /// looked up again and again.
+    /// The hosts of `backends` and `gateways` are names whose addresses change: they are resolved repeatedly.
     pub looks_up_names: bool,
 }
 
 impl Balancer {
-    /// The configuration file.
+    /// Returns the content of the configuration file.
     pub fn configuration(&self) -> String {
         let servers = |name: &str, addresses: &[String]| {
             let lines = addresses.iter().enumerate();
@@ -51,9 +49,8 @@ impl Balancer {
     }
 }
 
-/// Connections from clients that each of so many balancers has to allow: a session has a
-/// socket and a connection to the API. The system spreads them by a hash, which is never
-/// quite even.
+/// Returns the client connections that each balancer has to allow: a session uses a WebSocket and a connection to the
+/// API. The kernel distributes connections by a hash, which is never quite even.
 pub(super) fn connections(sessions: u32, balancers: u16) -> u64 {
     let all = 2 * u64::from(sessions);
     match balancers {

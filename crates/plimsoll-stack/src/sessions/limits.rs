@@ -1,4 +1,4 @@
-//! What this machine allows, found before a stack is started on it.
+//! The limits of this machine, checked before a stack is started.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
@@ -8,21 +8,21 @@ use plimsoll_engine::descriptors::descriptor_limit;
 use super::Topology;
 use super::balancer::connections;
 
-/// Descriptors that a process needs besides its clients'.
+/// Descriptors that a process needs besides those of its clients.
 const RESERVED_DESCRIPTORS: u64 = 500;
 const MAX_BALANCERS: u16 = 16;
 
-/// The limits that a stack has to live with.
+/// The limits of a machine that matter to a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Descriptors of a process (`ulimit -n`).
+    /// The most descriptors of a process (`ulimit -n`).
     pub descriptors: u64,
-    /// Ports that connections to one address may come from.
+    /// The number of local ports for connections to one address.
     pub ports: u64,
 }
 
 impl Limits {
-    /// Those of this machine.
+    /// Reads the limits of this machine.
     pub fn here() -> Limits {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let range = range.unwrap_or_default();
@@ -37,17 +37,17 @@ impl Limits {
         }
     }
 
-    /// How many balancers on the same ports it takes for so many sessions.
+    /// Returns how many balancers on the same ports are needed for this many sessions.
     pub fn balancers(&self, sessions: u32) -> u16 {
         let fits = |n: &u16| balancer_needs(sessions, *n) <= self.descriptors;
         (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
     }
 
-    /// What a stack of this topology can't do here, each with what to do about it.
+    /// Returns what a stack of this topology can't do here, each with advice.
     pub fn problems(&self, topology: &Topology) -> Vec<String> {
         let sessions = u64::from(topology.sessions);
         let mut problems = Vec::new();
-        // The gateways' sessions are spread by a hash, which is never quite even.
+        // Sessions are distributed to gateways by a hash, which is never quite even.
         let needs = if topology.embedded {
             vec![("the server", 2 * sessions + RESERVED_DESCRIPTORS)]
         } else {
@@ -84,16 +84,16 @@ impl Limits {
     }
 }
 
-/// Descriptors of each of so many balancers: both ends of every connection.
+/// Returns the descriptors of each balancer: both ends of every connection.
 fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
     2 * connections(sessions, balancers) + RESERVED_DESCRIPTORS
 }
 
-/// The first of these addresses that something else listens on.
+/// Returns the first of these addresses that is in use.
 pub(super) fn taken<'a>(
     addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
 ) -> Option<(&'a str, SocketAddr)> {
-    // As the servers do it: what is left of old connections (TIME_WAIT) is in nobody's way.
+    // Binds as the servers do it, so that old connections in TIME_WAIT do not matter.
     let free = |address: SocketAddr| TcpListener::bind(address).is_ok();
     addresses.into_iter().find(|(_, address)| !free(*address))
 }

@@ -1,4 +1,4 @@
-//! A process that outlives the one that started it, known by its id and its beginning.
+//! A process that outlives the one that started it, identified by its id and its start time.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// How long a process may take to end when it is asked to.
+/// How long a process may take to exit after a signal.
 const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// A process of a stack.
@@ -21,20 +21,20 @@ const END_LIMIT: Duration = Duration::from_secs(15);
 pub struct Process {
     /// A name that is unique in the stack: `redis`, `backend-1`, …
     pub name: String,
-    /// Another process may have it by now: see [`Process::is_alive`].
+    /// The process id, which another process may have by now: see [`Process::is_alive`].
     pub pid: i32,
-    /// Clock ticks after boot at which it began (proc(5), `starttime`).
+    /// The start time in clock ticks since boot (proc(5), `starttime`).
     began_ticks: u64,
     /// The address at which it listens.
     pub address: SocketAddr,
-    /// What it prints.
+    /// The file that its output is written to.
     pub log: PathBuf,
-    /// The child, in the process that started it only, so that its end can be taken note of.
+    /// The child, only in the process that started it, where it has to be reaped.
     #[serde(skip)]
     child: Option<Child>,
 }
 
-/// A process that could not be started.
+/// Why a process could not be started.
 #[derive(Debug, thiserror::Error)]
 #[error("starting {name}: {source}")]
 pub struct ProcessError {
@@ -43,7 +43,7 @@ pub struct ProcessError {
 }
 
 impl Process {
-    /// Starts a process in a group of its own, so that Ctrl-C at the terminal is not its end.
+    /// Starts a process in a process group of its own, so that Ctrl-C at the terminal does not stop it.
     ///
     /// # Errors
     /// When it can't be started.
@@ -77,18 +77,18 @@ impl Process {
         })
     }
 
-    /// Whether the process that was started is still there.
+    /// Returns whether the process is still running.
     pub fn is_alive(&self) -> bool {
         began(self.pid) == Some(self.began_ticks)
     }
 
-    /// Asks it to end, and makes it after a while.
+    /// Asks the process to exit, and kills it if it does not.
     pub(super) fn end(&mut self) {
         for signal in [Signal::TERM, Signal::KILL] {
             let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) else {
                 break;
             };
-            // It may have ended just now.
+            // The process may have exited just now.
             let _ = kill_process(pid, signal);
             let mut waited = Duration::ZERO;
             while self.is_alive() && waited < END_LIMIT {
@@ -102,8 +102,7 @@ impl Process {
     }
 }
 
-/// Returns when a living process began; `None`: there is none, or it has ended and nobody has
-/// taken note yet.
+/// Returns the start time of a running process; `None` if there is none, or if it is a zombie.
 fn began(pid: i32) -> Option<u64> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
     (stat.state != 'Z').then_some(stat.starttime)
@@ -114,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn end_kills_only_started_process() {
+    fn ending_kills_only_started_process() {
         let dir = tempfile::tempdir().unwrap();
         let address = ([127, 0, 0, 1], 1).into();
         let mut command = Command::new("sleep");
         let log = dir.path().join("log");
         let mut process = Process::start("sleep", address, &log, command.arg("60")).unwrap();
         assert!(process.is_alive());
-        // Another process that has the same id by now is not ours.
+        // Another process with the same id is not ours.
         let text = serde_json::to_string(&process).unwrap();
         let mut other: Process = serde_json::from_str(&text).unwrap();
         other.began_ticks += 1;

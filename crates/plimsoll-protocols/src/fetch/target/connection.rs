@@ -1,4 +1,4 @@
-//! One connection of the file server: requests in, answers out, until one side closes.
+//! One connection of the file server: reads requests and writes responses until one side closes.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -13,9 +13,9 @@ use crate::serving::early::Link;
 use super::Counters;
 use super::content::{Body, Content};
 
-/// The largest request head that is read.
+/// The largest head of a request. Bytes.
 const MAX_HEAD: usize = 32 * 1024;
-/// Head and body go out together up to this size: one TLS record (RFC 8446 §5.1).
+/// Head and body are written together up to this size, that of one TLS record (RFC 8446 §5.1). Bytes.
 const ONE_RECORD: usize = 16 * 1024;
 /// How long a client may take to close its side.
 const LINGER: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ struct Asked {
     path: String,
     /// A method other than GET and HEAD.
     refused: bool,
-    /// It may be a replay, and is no GET (RFC 8470 §5.2).
+    /// The request is early data that may be a replay, and its method is not GET (RFC 8470 §5.2).
     too_early: bool,
     head_only: bool,
     keep: bool,
@@ -67,7 +67,7 @@ where
                 }
             };
             match read {
-                // Clients that are done often just hang up.
+                // Clients that are done often close without further notice.
                 Ok(0) if input.is_empty() => {
                     let _ = io.shutdown().await;
                     return Ok(());
@@ -88,7 +88,7 @@ where
         answer(&mut io, &asked, content, counters, &mut output).await?;
         if !asked.keep {
             let _ = io.shutdown().await;
-            // Closing with bytes unread would reset what is still on its way.
+            // Closing with unread bytes would send RST, and the response could be lost.
             let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
             let _ = tokio::time::timeout(LINGER, drained).await;
             return Ok(());
@@ -96,14 +96,14 @@ where
     }
 }
 
-/// A whole request at the beginning of `input`, and its length.
+/// Parses a complete request at the beginning of `input`, and returns it with its length.
 fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
     let mut space = FieldSpace::new();
     let head = RequestHead::parse(input, MAX_HEAD, &mut space).map_err(|_| ())?;
     let Some(head) = head else {
         return Ok(None);
     };
-    // A request with a body is not for this server.
+    // This server takes no requests with bodies.
     if head.body != Framing::Length(0) {
         return Err(());
     }

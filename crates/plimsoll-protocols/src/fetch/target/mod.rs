@@ -1,9 +1,8 @@
-//! `serve files`: a folder, and bodies of any size made on the fly, over HTTP/1.1.
+//! `serve files`: a folder, and generated bodies of any size, over HTTP/1.1.
 //!
-//! `/bytes/SIZE` answers with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`) without
-//! holding them in memory. Over TLS, tickets are sent without keeping anything for them,
-//! so that any number of clients can resume, unless early data is allowed: that takes a store.
-//! Full and resumed handshakes are counted.
+//! `/bytes/SIZE` answers with exactly SIZE bytes (`/bytes/1000`, `/bytes/64KiB`) without holding them in memory. Over
+//! TLS, tickets need no state on the server, so that any number of clients can resume; early data needs a session
+//! store, and is off by default. Full and resumed handshakes are counted.
 
 mod connection;
 mod content;
@@ -74,15 +73,15 @@ impl Reference for FilesOptions {
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// Answered with 200.
+    /// Requests answered with 200.
     served: AtomicU64,
-    /// Answered with another status: 404 and the like.
+    /// Requests answered with another status, such as 404.
     refused: AtomicU64,
-    /// Bytes of bodies.
+    /// Body bytes sent.
     bytes: AtomicU64,
     full: AtomicU64,
     resumed: AtomicU64,
-    /// Requests that came before the handshake was over.
+    /// Requests received as early data.
     early: AtomicU64,
 }
 

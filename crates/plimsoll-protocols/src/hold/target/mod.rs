@@ -1,7 +1,6 @@
-//! `serve hold`: gives back what it gets, and holds as many connections in as little memory
-//! as it can.
+//! `serve hold`: echoes every byte, and holds as many connections in as little memory as possible.
 //!
-//! At rest a connection keeps a descriptor and, over TLS, its secrets ([`plimsoll_engine::tls::ServerSession`]).
+//! An idle connection keeps a descriptor and, over TLS, its secrets ([`plimsoll_engine::tls::ServerSession`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +24,7 @@ pub struct HoldOptions {
     identity: Identity,
 }
 
-/// What workers count while they run.
+/// An echo server with its counters.
 #[derive(Clone, Debug, Default)]
 struct Echo(Arc<Counters>);
 

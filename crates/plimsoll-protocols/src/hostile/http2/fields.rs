@@ -1,4 +1,4 @@
-//! Fields that no answer may have (RFC 9113, 8.1 to 8.3).
+//! Misbehaving gRPC servers: header fields that no response may have (RFC 9113 §8.1 to §8.3).
 
 use plimsoll_model::Outcome as O;
 

@@ -1,6 +1,6 @@
-//! The driver given bytes and times.
+//! Tests of the HTTP/1.1 driver, which is given bytes and times.
 //!
-//! Long because every way in which an answer can end is tried here.
+//! Long because every way in which an answer can end is covered.
 
 use plimsoll_engine::driver::Usage;
 use plimsoll_model::plan::{Goodput, TokenCounter};
@@ -18,7 +18,7 @@ fn call() -> HttpCall {
     }
 }
 
-/// A call whose answer is a stream of tokens.
+/// Makes a call whose answer is a stream of tokens.
 fn tokens() -> HttpCall {
     let mut streamed = call();
     streamed.stream = Some(EventStream {
@@ -41,7 +41,7 @@ fn driver(call: &HttpCall) -> Http1Driver {
     driver
 }
 
-/// What one call on `driver` came to, its answer given in pieces of `step` bytes.
+/// Makes one call on `driver`, feeds the answer in pieces of `step` bytes, and returns the result.
 fn answered(
     driver: &mut Http1Driver,
     answer: &[u8],
@@ -210,7 +210,7 @@ fn body_size_is_checked_in_every_framing() {
             assert_eq!(driver.capacity(), 1);
         }
     }
-    // A failure by its head is one of its head.
+    // A failure in the head takes precedence over the body's size.
     let missing = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
     let events = answered(&mut driver(&sized), missing, 99).unwrap();
     assert_eq!(outcome(&events).0, Outcome::coded("HTTP_404"));
@@ -261,7 +261,7 @@ fn stream_ends_at_terminating_event() {
         assert_eq!((outcome(&events).0, messages(&events)), (expected, count));
         assert_eq!(details(&events).len(), 1);
     }
-    // The call is over with its last event; the connection is free once the body is, or is given up.
+    // The call ends with its last event; the connection is free once the body has ended or is abandoned.
     let events = answered(&mut driver, format!("{head}{good}").as_bytes(), 1_000).unwrap();
     assert_eq!(outcome(&events).0, Outcome::Ok);
     assert_eq!((driver.capacity(), driver.is_draining()), (0, false));
@@ -527,12 +527,12 @@ fn idle_timeout_race_is_distinguished_from_failure() {
         Outcome::Reset,
         Outcome::Truncated,
     ] {
-        // The connection rested for seconds, and ended as the request left.
+        // The connection had been idle for seconds, and failed as the request left.
         let race = lost("GET", Some(5 * SECOND), SECOND / 1000, loss);
         assert_eq!(race, (Outcome::IdleClosed, true));
         let race = lost("POST", Some(5 * SECOND), SECOND / 1000, loss);
         assert_eq!(race, (Outcome::IdleClosed, false), "may have been acted on");
-        // It was new, or busy, or the server thought about the request for long.
+        // The connection was new or busy, or the server took long to fail the request.
         assert_eq!(lost("GET", None, SECOND / 1000, loss), (loss, false));
         assert_eq!(lost("GET", Some(1), SECOND / 1000, loss), (loss, false));
         let late = lost("GET", Some(SECOND), 2 * SECOND, loss);
@@ -593,7 +593,7 @@ fn endless_stream_succeeds_at_duration() {
             Event::Done(done) => Some(done.outcome),
             _ => None,
         });
-        // A failure goes on until its body or the call's deadline ends.
+        // A failed call goes on until the end of its body, or until its deadline.
         assert_eq!((done, driver.is_draining()), (ended, ended.is_some()));
     }
 }

@@ -1,6 +1,6 @@
-//! The driver given bytes and times.
+//! Tests of the HTTP/2 driver, which is given bytes and times.
 //!
-//! Long because every way in which a stream can end is tried here.
+//! Long because every way in which a stream can end is covered.
 
 use plimsoll_engine::driver::{CallId, Driver};
 use plimsoll_model::template::{MetadataField, Order, Template, Variation};
@@ -21,7 +21,7 @@ fn call() -> HttpCall {
     }
 }
 
-/// A connection that is ready, with as many calls in flight, on the streams 1, 3, …
+/// Makes a connection that is ready, with this many calls in flight on streams 1, 3, …
 fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
     let request = HttpRequest {
         call,
@@ -57,7 +57,7 @@ fn data(id: u32, data: &[u8], end: bool) -> Vec<u8> {
 
 const OK: &[(&str, &str)] = &[(":status", "200")];
 
-/// What comes of `bytes` in every split, which is the same.
+/// Returns the events of `bytes`, after checking that they are the same however the bytes are split.
 fn received(call: &HttpCall, calls: u32, bytes: &[u8]) -> Vec<Event> {
     let run = |step: usize| {
         let (mut driver, _) = driver(call, calls);
@@ -90,7 +90,7 @@ fn details(events: &[Event]) -> Vec<&str> {
     details.collect()
 }
 
-/// The requests in what a client sent: the fields of each stream, and its body.
+/// Parses the requests that a client sent: the fields and the body of each stream.
 fn requests(sent: &[u8]) -> Vec<(u32, Vec<String>, String)> {
     let mut rest = sent.strip_prefix(PREFACE).unwrap();
     let mut decoder = Decoder::new(4_096, 1 << 20);
@@ -249,7 +249,7 @@ fn headers_and_bodies_must_match_expectations() {
     ] {
         let fields = [OK[0], field];
         let (first, second) = body.as_bytes().split_at(7);
-        // Two streams at once do not see each other's text.
+        // The text search of one stream does not see the other's text.
         let bytes = [
             head(1, &fields, false),
             head(3, &fields, false),
@@ -290,7 +290,7 @@ fn interleaved_event_streams_end_independently() {
         data(1, b"ta: [DONE]\n\n", false),
         head(5, OK, false),
         data(5, b"data: 1\n\n", true),
-        // The rest of the first is nobody's.
+        // The rest of the first stream belongs to no call.
         data(1, b"data: 3\n\n", false),
         data(1, b"", true),
     ]
@@ -341,7 +341,7 @@ fn finished_call_holds_stream_until_closed() {
     write::reset_stream(&mut reset, 3, ErrorCode::CANCEL);
     assert_eq!((out, driver.capacity()), (reset, 2));
     assert_eq!(driver.deadline(), None);
-    // Neither ends again, and nothing was in flight.
+    // Neither call ends again, and nothing was in flight.
     driver.receive_end(Time(7), &mut events).unwrap();
     driver.abort(Outcome::Reset, Time(7), &mut events);
     assert_eq!(ends(&events).len(), 2);
@@ -487,7 +487,7 @@ fn expected_body_size_is_checked() {
             assert_eq!(details(&events), ["GET /a: a body of 5 bytes instead of 6"]);
         }
     }
-    // An answer without a body, too.
+    // The same for an answer without a body.
     let empty = received(&sized, 1, &head(1, OK, true));
     assert_eq!(ends(&empty), [(0, Outcome::coded("HTTP_BODY"), 0)]);
     sized.expect_body = None;
@@ -500,7 +500,7 @@ fn head_limit_is_enforced_and_configurable() {
     for (size, max_head, outcome) in [
         (70_000, 0, Outcome::HeadTooLarge),
         (70_000, 128 << 10, Outcome::Ok),
-        // Larger than what is gathered of a header block, which ends the connection.
+        // Larger than the limit of a header block, which ends the connection.
         (200_000, 0, Outcome::HeadTooLarge),
         (200_000, 1 << 20, Outcome::Ok),
     ] {

@@ -7,7 +7,7 @@ use plimsoll_model::spec::{Problem, read, resolve};
 use super::*;
 use crate::registry::register;
 
-/// Nothing at all.
+/// An environment without files and variables.
 struct World;
 
 impl Surroundings for World {
@@ -64,7 +64,7 @@ fn http_request_fills_in_defaults() {
     assert_eq!(varying.headers.len(), 1);
     let body = varying.body.as_ref().expect("and so does its body");
     assert_eq!((body.quoted[1], body.quoted[3]), (false, true));
-    // What a run directory keeps is the same plan again.
+    // The plan in a run directory resolves to the same plan again.
     for text in [full, text("expect_body = \"ok\"")] {
         let spec = read(&text).expect("readable");
         let kept = spec.filled_in(&plan(&text)).to_toml().expect("toml");

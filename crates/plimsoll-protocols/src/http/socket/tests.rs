@@ -1,4 +1,4 @@
-//! A socket given bytes and times, as a server would send them.
+//! Tests of the WebSocket driver, which is given bytes and times as from a server.
 
 use plimsoll_wire::websocket::{accept_key, put_frame};
 
@@ -25,7 +25,7 @@ fn protocol(socket: SocketCall, stream_duration: Option<Duration>) -> SocketProt
     SocketProtocol::new(&request, &socket)
 }
 
-/// A socket whose upgrade was answered, with `more` right behind it.
+/// Makes a socket that is open, with `more` received right behind the response to the upgrade.
 fn opened(protocol: &SocketProtocol, now: Time, more: &[u8]) -> (SocketDriver, Vec<Event>) {
     let (mut driver, mut out, mut events) = (protocol.driver(), Vec::new(), Vec::new());
     driver.open(now, &mut out);
@@ -103,7 +103,7 @@ fn observed_welcome_is_awaited_later() {
     assert_eq!(receive(&mut first, "welcome", Time(2)), [Event::Unasked]);
     first.start(CallId(0), 0, Time(3), &mut Vec::new());
 
-    // With the answer to the upgrade, later, or never.
+    // The welcome arrives with the response to the upgrade, later, or never.
     let (second, events) = opened(&protocol, Time(SECOND), &message("welcome"));
     assert!(second.is_ready() && events.is_empty());
     let (mut third, _) = opened(&protocol, Time(SECOND), b"");

@@ -1,5 +1,4 @@
-//! The bodies of answers: bytes of any number without holding them, and events that come as time
-//! passes.
+//! Response bodies: filler bytes of any length without holding them in memory, and events over time.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -9,17 +8,17 @@ use std::task::{Context, Poll};
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
-/// Bytes of a piece.
+/// Length of a chunk of filler. Bytes.
 const BLOCK: usize = 64 * 1024;
 
-/// Made-up bodies are cut from this, again and again.
+/// Filler bodies repeat this block.
 static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
 
-/// What is sent behind the head of an answer.
+/// The body of a response.
 pub(super) enum Answer {
     Whole(Bytes),
     Made(u64),
-    /// Until the sender is gone.
+    /// Events, until the sender is dropped.
     Events(Receiver<Bytes>),
 }
 

@@ -37,11 +37,11 @@ use crate::serving::reference::{Counted, Place, Reference, Serving};
 
 use body::Answer;
 
-/// A connection that was made before the server stops may still bring its first request.
+/// How long a connection made before the shutdown may take to send its first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 /// The largest body that is echoed. Bytes.
 const MAX_ECHOED: usize = 16 << 20;
-/// Events of one answer, at most.
+/// The most events in one response.
 const MAX_EVENTS: u32 = 1_000_000;
 
 /// HTTP/1.1 and HTTP/2: bodies of any size, echo, statuses, delays, streams of events.
@@ -123,9 +123,9 @@ impl Reference for HttpOptions {
 struct Counters {
     /// Requests answered with a status below 400.
     answered: AtomicU64,
-    /// Requests answered with another.
+    /// Requests answered with a status of 400 or more.
     refused: AtomicU64,
-    /// Events of streams.
+    /// Events sent in streams.
     events: AtomicU64,
 }
 
@@ -151,7 +151,7 @@ impl Serve for Server {
         let asking = Arc::clone(&asked);
         let calls = service_fn(move |request: Request<Incoming>| {
             asking.notify_one();
-            // Over HTTP/2 the library says so.
+            // Over HTTP/2 the library sends GOAWAY.
             let closes =
                 request.version() != Version::HTTP_2 && stopping.has_changed().unwrap_or(true);
             let service = Arc::clone(&service);
@@ -167,7 +167,7 @@ impl Serve for Server {
         let mut connection = pin!(http.serve_connection(TokioIo::new(stream), calls));
         let stopping = async {
             let _ = stopped.changed().await;
-            // Before the first request the library would drop the connection.
+            // Before the first request the library would drop the connection at once.
             let _ = timeout(FIRST_REQUEST, asked.notified()).await;
         };
         let result = tokio::select! {
@@ -178,7 +178,7 @@ impl Serve for Server {
                 connection.await
             }
         };
-        // Clients hang up when they are done, be it between two requests or in a stream.
+        // Clients may hang up when they are done, between two requests or within a stream.
         match result {
             Err(e) if is_end(&*e) => Ok(()),
             result => result.map_err(io::Error::other),
@@ -186,7 +186,7 @@ impl Serve for Server {
     }
 }
 
-/// The client has closed in good order.
+/// Returns whether the client has closed in an orderly way.
 fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
     let hyper = error.downcast_ref::<hyper::Error>();
     hyper.is_some_and(|e| e.is_incomplete_message() || e.is_closed() || e.is_canceled())
@@ -194,7 +194,7 @@ fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
 
 impl Service {
     async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
-        // Held until the answer has its head: the pool is what makes answers wait for each other.
+        // Held until the head of the response is made, so that responses queue for the pool.
         let _worker = match &self.pool {
             None => None,
             Some(pool) => pool.acquire().await.ok(),
@@ -203,7 +203,7 @@ impl Service {
         let is_head = request.method() == Method::HEAD;
         let mut response = Service::respond(&self, request).await;
         if is_head {
-            // The library takes bodies out over HTTP/1.1 alone.
+            // The library strips bodies of HEAD responses over HTTP/1.1 only.
             let size = response.body().size_hint().exact();
             if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
@@ -263,7 +263,7 @@ impl Service {
                     let done = number + 1 == count;
                     format!("{{\"n\":{number},\"done\":{done}}}\n")
                 };
-                // The client is gone.
+                // The client has disconnected.
                 if sender.send(text.into()).await.is_err() {
                     return;
                 }
@@ -365,8 +365,8 @@ mod tests {
         }
     }
 
-    /// What a server that has stopped answers a connection that was made before, whose first request is `request`.
-    /// It is read until `is_all` of it is there, or its end.
+    /// Sends the first request on a connection that was made before the server was told to stop. Returns the
+    /// response, read until `is_all` returns true, or until the connection ends.
     async fn answer(request: &[u8], is_all: fn(&[u8]) -> bool) -> Vec<u8> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -383,7 +383,7 @@ mod tests {
         tokio::join!(server().serve(stream, stopped), asking).1
     }
 
-    /// The kinds of the frames that are whole.
+    /// Returns the types of the complete frames.
     fn kinds(mut frames: &[u8]) -> Vec<u8> {
         let mut kinds = Vec::new();
         while let Some((&[a, b, c, kind, ..], rest)) = frames.split_first_chunk::<9>() {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_request_is_answered_although_the_server_stops() {
+    fn first_request_is_answered_during_shutdown() {
         const HEADERS: u8 = 1;
         const GOAWAY: u8 = 7;
         runtime(Some(1)).unwrap().block_on(async {
@@ -406,7 +406,8 @@ mod tests {
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text:?}");
             assert!(text.contains("\r\nconnection: close\r\n"), "{text:?}");
-            // An empty SETTINGS, and :method, :path and :scheme of the static table with :authority.
+            // An empty SETTINGS frame, then a request with :method, :path and :scheme of the static table, and
+            // :authority.
             let request = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
                 \0\0\x06\x01\x05\0\0\0\x01\x82\x84\x86\x41\x01a";
             let is_all =

@@ -1,4 +1,4 @@
-//! Reading an envelope, and checking that it holds what was committed to.
+//! Reads an envelope, and checks that it matches its commitment.
 
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use plimsoll_model::law::{Delays, LawError};
 use super::{ENVELOPE_VERSION, Line, MAX_LINE_BYTES, Opened, Sealed, ServedRequest, commitment};
 use crate::hex;
 
-/// Requests of an envelope that are read, at most: they are kept in memory.
+/// The most requests that are read from an envelope, because they are kept in memory.
 const MAX_REQUESTS: u64 = 50_000_000;
 
-/// Why an envelope can't be believed, or read.
+/// Why an envelope can't be read, or does not match its commitment.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}", path = .path.display())]
 pub struct EnvelopeError {
@@ -21,23 +21,23 @@ pub struct EnvelopeError {
     problem: String,
 }
 
-/// What a server was committed to, and what it did: checked.
+/// An envelope that has been checked: what a server committed to, and what it did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope {
-    /// What was printed before the first request: hexadecimal digits.
+    /// The commitment that was printed before the first request, in hexadecimal digits.
     pub commitment: String,
-    /// What opens it.
+    /// The seed, nonce and law that open it.
     pub opened: Opened,
-    /// All requests, by their number.
+    /// All requests, by number.
     pub requests: Vec<ServedRequest>,
 }
 
 impl Envelope {
-    /// Reads the file and checks it.
+    /// Reads the file and checks it against its commitment.
     ///
     /// # Errors
-    /// When it can't be read, when it was not opened, and when something in it is not what was committed to, which is
-    /// named.
+    /// When it can't be read, when it is not opened, and when something in it does not match the commitment; the
+    /// message says what.
     pub fn read(path: &Path) -> Result<Envelope, EnvelopeError> {
         let read = Envelope::lines(path).and_then(|(sealed, digest, envelope)| {
             envelope.check(&sealed, &digest)?;
@@ -49,15 +49,15 @@ impl Envelope {
         })
     }
 
-    /// Makes the delays of its server anew.
+    /// Recomputes the delays of the server.
     ///
     /// # Errors
-    /// When the law's text is none.
+    /// When the text of the law is not valid.
     pub fn delays(&self) -> Result<Delays, LawError> {
         Delays::new(&self.opened.law, self.opened.seed)
     }
 
-    /// Reads all lines; returns the first with the digest of the requests' lines.
+    /// Reads all lines; returns the first line and the digest of the requests' lines, too.
     fn lines(path: &Path) -> Result<(Sealed, String, Envelope), String> {
         let file = input::open_file(path).map_err(|e| format!("can't read it: {e}"))?;
         let mut file = BufReader::new(file);
@@ -155,5 +155,6 @@ impl Envelope {
     }
 }
 
-/// How much a delay may differ: libraries round logarithms differently in the last place.
+/// The largest difference between a recorded and a recomputed delay: libraries round logarithms differently in the
+/// last place.
 const MAX_DIFFERENCE_NS: u64 = 100;

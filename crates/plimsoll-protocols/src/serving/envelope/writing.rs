@@ -1,4 +1,4 @@
-//! Writing an envelope while the server serves, on a thread of its own.
+//! Writes an envelope on a thread of its own while the server serves.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,35 +12,35 @@ use aws_lc_rs::rand;
 use super::{ENVELOPE_VERSION, Line, Opened, Sealed, ServedRequest, commitment};
 use crate::hex;
 
-/// Requests that wait to be written, at most; then the server waits, which its stamps show.
+/// The most requests that may wait to be written. Beyond it the server blocks, which its timestamps show.
 const MAX_WAITING: usize = 1 << 16;
-/// Bytes of the nonce.
+/// Length of the nonce. Bytes.
 const NONCE_LEN: usize = 32;
 
-/// Takes what became of requests, for the one file.
+/// Hands finished requests to the writer thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Log(SyncSender<ServedRequest>);
 
 impl Log {
     pub(crate) fn add(&self, request: ServedRequest) {
-        // A writer that has failed says so in the end.
+        // If the writer has failed, it reports the error at the end.
         let _ = self.0.send(request);
     }
 }
 
-/// Writes until no [`Log`] is left, then opens the commitment.
+/// Writes requests until every [`Log`] is dropped, then opens the commitment.
 #[derive(Debug)]
 pub(crate) struct Writer {
     thread: JoinHandle<io::Result<()>>,
-    /// Hexadecimal digits.
+    /// The commitment, in hexadecimal digits.
     pub(crate) commitment: String,
 }
 
 impl Writer {
-    /// Begins a new file with the commitment.
+    /// Creates the file with the commitment, and starts the writer thread.
     ///
     /// # Errors
-    /// When there is such a file already, or it can't be written to.
+    /// When the file exists already, or can't be written.
     pub(crate) fn begin(path: &Path, seed: u64, law: String) -> io::Result<(Writer, Log)> {
         let file = File::create_new(path)?;
         let mut nonce = [0; NONCE_LEN];
@@ -69,10 +69,10 @@ impl Writer {
         Ok((Writer { thread, commitment }, Log(log)))
     }
 
-    /// Waits until all is written.
+    /// Waits until everything is written.
     ///
     /// # Errors
-    /// When something was not.
+    /// When writing failed.
     pub(crate) fn end(self) -> io::Result<()> {
         let ended = self.thread.join();
         ended.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
@@ -96,7 +96,7 @@ fn write(
     file.get_ref().sync_all()
 }
 
-/// Writes a line and returns it with its end.
+/// Writes a line, and returns it with its line end.
 fn put(file: &mut impl Write, line: &Line) -> io::Result<String> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');

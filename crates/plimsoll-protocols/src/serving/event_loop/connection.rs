@@ -1,4 +1,4 @@
-//! One connection: read, answer, write.
+//! One connection of the event loop: reads, answers, writes.
 
 use std::io::{self, IoSlice, Write as _};
 use std::mem;
@@ -11,10 +11,10 @@ use plimsoll_model::Time;
 
 use super::service::{Arrived, Service};
 
-/// Read at once. Bytes.
+/// The size of the read buffer. Bytes.
 const READ_BUFFER: usize = 128 * 1024;
 
-/// Lent to the connection being served.
+/// Buffers of the loop, lent to the connection that is being served.
 pub(super) struct Buffers {
     pub(super) read: Vec<u8>,
     pub(super) out: Vec<u8>,
@@ -29,39 +29,39 @@ impl Buffers {
     }
 }
 
-/// Thousands rest, so its size counts.
+/// One client's connection. Thousands of them are idle, so its size matters.
 pub(super) struct Connection<S: Service> {
     pub(super) socket: TcpStream,
     pub(super) generation: u32,
     pub(super) transport: Transport,
-    /// Opened once a TLS handshake is over.
+    /// The service's state; the service opens it once a TLS handshake is complete.
     pub(super) served: S::Connection,
 }
 
 pub(super) enum Transport {
-    /// What the socket would not take: being behind is rare.
+    /// Bytes that the socket did not accept; being behind is rare.
     #[expect(clippy::box_collection, reason = "at rest it has one word")]
     Plain(Option<Box<Vec<u8>>>),
     Tls(ServerSession),
-    /// The client was sent what was wrong; closes when it has, or soon. Closing with bytes unread
-    /// would reset the connection, and the alert could be lost on its way.
+    /// The client was sent an alert; the connection is closed when the client closes, or soon. Closing with unread
+    /// bytes would send RST, and the alert could be lost.
     Lingering,
 }
 
-/// How a turn of a connection ended.
+/// How serving a ready connection ended.
 pub(super) enum Turn {
     /// Everything that arrived is answered and written, or the socket is full.
     Waiting,
-    /// A handshake that failed was answered.
+    /// A handshake failed, and the client was sent an alert.
     Refused,
-    /// The client went away in the middle of its handshake.
+    /// The client closed during its handshake.
     Abandoned,
     Closed,
     Broken(String),
 }
 
 impl<S: Service> Connection<S> {
-    /// Something has to happen to it before its deadline.
+    /// Returns whether the connection has a deadline: its handshake is not complete, or it is about to be closed.
     pub(super) fn is_awaited(&self) -> bool {
         match &self.transport {
             Transport::Plain(_) => false,
@@ -70,7 +70,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Reads and answers until the socket is empty, or full. `empty_at`: until when nothing had come.
+    /// Reads and answers until the socket is empty or full. Nothing had arrived before `empty_at`.
     pub(super) fn turn(
         &mut self,
         (network, buffers): (&mut OsNetwork, &mut Buffers),
@@ -110,7 +110,7 @@ impl<S: Service> Connection<S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return Turn::Broken(format!("reading: {e}")),
             };
-            // Less than was asked for: the socket is empty, and more is another event.
+            // A short read: the socket is empty, and more bytes raise another event.
             emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
             let served = &mut self.served;
@@ -165,7 +165,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// The alert that says what was wrong goes out first.
+    /// Sends the alert that explains the error, then waits for the client to close.
     fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> Turn {
         let _ = self.flush(network);
         if !handshaking {
@@ -177,11 +177,11 @@ impl<S: Service> Connection<S> {
         Turn::Refused
     }
 
-    /// The client has closed its side.
+    /// Handles the end of the client's stream.
     fn ended(&self) -> Turn {
         match &self.transport {
             Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
-            // Without close_notify it is not known whether that was all (RFC 8446 §6.1).
+            // Without close_notify the stream may have been truncated (RFC 8446 §6.1).
             Transport::Tls(_) if S::IS_MOSTLY_IDLE => {
                 Turn::Broken("the client hung up without close_notify".to_owned())
             }
@@ -189,7 +189,8 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Writes as much as the socket takes, and keeps the rest; over TLS [`Connection::flush`] writes.
+    /// Writes as much as the socket accepts, and keeps the rest; over TLS the records are written by
+    /// [`Connection::flush`].
     pub(super) fn write(&mut self, network: &mut OsNetwork, out: &[u8]) -> io::Result<()> {
         let unsent = match &mut self.transport {
             Transport::Plain(unsent) => unsent,
@@ -214,7 +215,7 @@ impl<S: Service> Connection<S> {
         Ok(())
     }
 
-    /// True when nothing is left to send.
+    /// Writes pending bytes. Returns true when nothing is left to send.
     pub(super) fn flush(&mut self, network: &mut OsNetwork) -> io::Result<bool> {
         let socket = &mut self.socket;
         let mut writer = SocketWriter { network, socket };
@@ -239,7 +240,7 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Says that no more is sent.
+    /// Sends close_notify over TLS, as far as the socket accepts it.
     pub(super) fn say_goodbye(&mut self, network: &mut OsNetwork) {
         if let Transport::Tls(session) = &mut self.transport {
             session.close_notify();
@@ -247,7 +248,7 @@ impl<S: Service> Connection<S> {
         let _ = self.flush(network);
     }
 
-    /// Says goodbye as far as the socket takes it.
+    /// Lets the service write its last bytes and closes the sending side, as far as the socket accepts it.
     pub(super) fn part(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
         out.clear();
         if !self.is_awaited() {

@@ -1,4 +1,4 @@
-//! What a server says to the clients of an event loop.
+//! The interface between the event loop and the servers that run on it.
 
 use std::time::Duration;
 
@@ -7,41 +7,41 @@ use plimsoll_engine::network::os::SocketOptions;
 use plimsoll_engine::tls::Agreement;
 use plimsoll_model::Time;
 
-/// When bytes that were just read reached this host.
+/// When the bytes that were just read reached this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
-    /// When the last of them did: the kernel's stamp, or, where there is none, when they were read.
+    /// When the last byte arrived, by the kernel's timestamp; without one, when it was read.
     pub(crate) last: Time,
-    /// When the first of them did at the earliest.
+    /// The earliest time at which the first byte can have arrived.
     pub(crate) earliest: Time,
 }
 
-/// An answer that leaves later.
+/// A response that leaves later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Held {
-    /// When it leaves.
+    /// When the response leaves.
     pub(crate) due: Time,
-    /// The service's own number of it.
+    /// The service's own number of the response.
     pub(crate) number: u64,
 }
 
-/// What becomes of a connection once a held answer is written.
+/// What to do with a connection once a delayed response is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Afterwards {
-    /// It goes on.
+    /// Keeps it open.
     Open,
-    /// Its client was told that it is closed.
+    /// Closes it: the client was told so.
     Closing,
 }
 
-/// What is served. Cloned for each thread.
+/// A server of an event loop. Cloned for each thread.
 pub(crate) trait Service: Clone + Send + 'static {
-    /// Of its threads, and of the fault point in each turn of a connection.
+    /// The name of its threads, and of the fault point that each ready connection passes.
     const SERVICE_NAME: &'static str;
-    /// Connections rest most of the time: then they give up all memory that can be had again, and a TLS connection
-    /// that ends without close_notify is broken.
+    /// True if connections are idle most of the time: then they release all memory that can be allocated again, and a
+    /// TLS connection that ends without close_notify counts as broken.
     const IS_MOSTLY_IDLE: bool;
-    /// One connection's state.
+    /// The state of one connection.
     type Connection;
 
     /// How long an idle thread polls before it sleeps.
@@ -49,29 +49,29 @@ pub(crate) trait Service: Clone + Send + 'static {
         Duration::ZERO
     }
 
-    /// The clock of its times.
+    /// The clock that its times are read from.
     fn clock(&self) -> Clock {
         Clock::new()
     }
 
-    /// How its sockets are read and waited for.
+    /// Options of its sockets.
     fn sockets(&self) -> SocketOptions {
         SocketOptions::default()
     }
 
-    /// A connection was accepted.
+    /// Makes the state of a connection that was accepted.
     fn connection(&self) -> Self::Connection;
 
-    /// A connection is up: what it begins with.
+    /// Writes what the server sends first on a connection that is up.
     fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
-    /// Says when the bytes that are received next reached this host.
+    /// Tells when the bytes that are received next reached this host.
     fn arrived(&self, _connection: &mut Self::Connection, _at: Arrived) {}
 
-    /// Answers what a client has sent.
+    /// Answers the bytes that a client has sent.
     ///
     /// # Errors
-    /// Why the connection can't go on.
+    /// Why the connection can't be used any longer.
     fn receive(
         &self,
         connection: &mut Self::Connection,
@@ -79,12 +79,12 @@ pub(crate) trait Service: Clone + Send + 'static {
         out: &mut Vec<u8>,
     ) -> Result<(), String>;
 
-    /// Takes the next answer that leaves later, of those that the last bytes brought about.
+    /// Takes the next delayed response, of those that the last bytes caused.
     fn held(&self, _connection: &mut Self::Connection) -> Option<Held> {
         None
     }
 
-    /// A held answer is due: makes it. Where nothing is appended to `out`, its client no longer wants it.
+    /// Writes a delayed response that is due. It appends nothing to `out` if the client no longer wants it.
     fn release(
         &self,
         _connection: &mut Self::Connection,
@@ -94,20 +94,20 @@ pub(crate) trait Service: Clone + Send + 'static {
         Afterwards::Open
     }
 
-    /// The released answer was given to the kernel as a whole between two moments.
+    /// Called when a released response was handed to the kernel as a whole, between these two times.
     fn released(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
 
-    /// All is written: makes more of the answers that were held back; false where there are none.
+    /// Called when everything is written: appends more of a large response. Returns false if there is no more.
     fn go_on(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
         false
     }
 
-    /// The server stops.
+    /// Appends the last bytes for a client, because the server stops.
     fn finish(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
-    /// A TLS handshake was completed.
+    /// Called when a TLS handshake is complete.
     fn secured(&self, _agreement: Agreement) {}
 
-    /// The connection is closed, by either end.
+    /// Called when the connection was closed, by either end.
     fn closed(&self, _connection: &Self::Connection) {}
 }

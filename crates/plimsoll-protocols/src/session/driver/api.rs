@@ -1,4 +1,4 @@
-//! What a session asks of the HTTP API, and what it is answered.
+//! A session's requests to the HTTP API, and the handling of its responses.
 
 use plimsoll_engine::script::Turn;
 use plimsoll_model::{Outcome, Time};
@@ -7,10 +7,10 @@ use super::{API_LINK, Api, Request, Session};
 use crate::session::http::{Answer, put_post};
 use crate::session::measures;
 
-/// The API did not make the session.
+/// Outcome of a session that the API refused to create.
 const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 
-/// Where services put the session's token, the one that wins first.
+/// Keys under which services return the session's token, in order of preference.
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
 
 impl Session {
@@ -53,13 +53,13 @@ impl Session {
         }
     }
 
-    /// The plan's header fields.
+    /// Returns the plan's header fields.
     pub(super) fn own_fields(&self, now: Time) -> Vec<(String, String)> {
         let unix_ns = self.unix_zero.wrapping_add(now.0);
         self.options.call.headers.of(self.number(), unix_ns)
     }
 
-    /// What the query that is going on asks.
+    /// Returns the body of the current query.
     fn run_body<'a>(&'a self, now: Time, rendered: &'a mut Vec<u8>) -> &'a [u8] {
         let query = &self.options.call.query;
         let Some(varying) = &query.varying else {
@@ -98,7 +98,7 @@ impl Session {
                 self.break_off(SESSION_REFUSED, now, turn);
             }
             Some(Request::Run) if ok => {
-                // Of other backends' answers any key may be of another type.
+                // Other backends' responses may hold values of any type under these keys.
                 let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
                 self.run = number("run").or(self.run);
@@ -133,14 +133,14 @@ impl Session {
                 self.open_socket(now, turn);
             }
             _ => {
-                // What the answer holds may be secret.
+                // The response may hold secrets, so it is not shown.
                 let text = "POST /session/create: the answer has no session_id and auth_token";
                 self.api_failed(Outcome::BadAnswer, text, now, turn);
             }
         }
     }
 
-    /// The API can't be used: what was asked of it fails, and the session with it.
+    /// Handles an API that can't be used: the current request fails, and the session with it.
     pub(super) fn api_failed(
         &mut self,
         outcome: Outcome,
@@ -150,7 +150,7 @@ impl Session {
     ) {
         turn.detail(outcome, text);
         if self.request == Some(Request::Close) {
-            // Every query had ended.
+            // All queries have ended, so only closing the session failed.
             self.close_failed(turn);
             return self.over(turn);
         }

@@ -1,4 +1,4 @@
-//! A session's queries: asked, their tokens taken, recorded.
+//! The queries of a session: sends them, reads their tokens, records them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{End, Finish, Query, Request, SOCKET_LINK, Session};
 use crate::session::account::{Arrived, Frame};
 use crate::session::measures;
 
-/// Gaps between the tokens of a query that are kept until it has ended; those behind them are left out.
+/// The most gaps between the tokens of a query that are kept until it ends; later gaps are not recorded.
 const MAX_GAPS: usize = 1 << 16;
 
 impl Session {
@@ -39,7 +39,7 @@ impl Session {
                 self.account.begin_epoch();
                 self.epoch = frame.epoch;
             }
-            // Types that are not known are to be ignored.
+            // Unknown types must be ignored.
             _ => {}
         }
     }
@@ -53,7 +53,7 @@ impl Session {
         self.epoch = epoch.or(self.epoch);
     }
 
-    /// Whether a frame is of a run that has ended already.
+    /// Returns whether a frame belongs to a run that has ended already.
     pub(super) fn is_stray(&self, frame: &Frame<'_>) -> bool {
         self.query.is_none_or(|query| query.end.is_some())
             || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
@@ -107,13 +107,13 @@ impl Session {
                 finish,
             });
         }
-        // What the API answers may be how many tokens there were to be.
+        // The API's response may say how many tokens to expect, so an unanswered request is waited for.
         if self.request.is_none() {
             self.end_query(now, turn);
         }
     }
 
-    /// Ends the query, where its `done` has come, and goes on to what follows.
+    /// Ends the query if its `done` has arrived, and starts what follows.
     pub(super) fn end_query(&mut self, now: Time, turn: &mut Turn<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge(end, turn);
@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// What the query has come to.
+    /// Decides the outcome of a query whose `done` has arrived.
     fn judge(&self, end: End, turn: &mut Turn<'_>) -> Outcome {
         let account = self.account.query;
         let received = account.received;
@@ -181,16 +181,16 @@ impl Session {
         self.arm(turn);
     }
 
-    /// The number in the run of the query that is going on, or was to be the next.
+    /// Returns the number in the run of the current query, or of the next one if none is in flight.
     pub(super) fn number(&self) -> u64 {
         let in_session = u64::from(self.asked.saturating_sub(1));
         self.origin.number * u64::from(self.options.call.queries) + in_session
     }
 
-    /// Records the query that is going on, or was to be the next.
+    /// Records the current query, or the next one if none is in flight.
     pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let query = self.query.take();
-        // What was never sent was waited for all the same.
+        // A query that was never sent counts from when it was due.
         let unsent = self.due.min(now);
         let sent = query.map_or(Time::NEVER, |query| query.sent);
         let sent = if sent == Time::NEVER { unsent } else { sent };
@@ -199,7 +199,7 @@ impl Session {
         turn.count(Count::TokensDuplicated, account.duplicated);
         turn.count(Count::TokensOutOfOrder, account.out_of_order);
         turn.count(Count::TokensStray, account.stray);
-        // What making the session took is in its own measures, and nobody's lag.
+        // The time to create the session has a measure of its own and does not count as send delay.
         let late = if self.asked <= 1 {
             self.origin.late_ns
         } else {
@@ -274,12 +274,12 @@ impl Session {
         self.arm(turn);
     }
 
-    /// What follows a query: the next one, or the end.
+    /// Begins the next query, or closes the session after the last one.
     pub(super) fn after_query(&mut self, now: Time, turn: &mut Turn<'_>) {
         if self.asked >= self.options.call.queries || turn.is_stopping() {
             self.ask_api(Request::Close, now, turn);
-            // The session is over either way; a server that says nothing is waited for as long
-            // as for anything else, and five seconds at most.
+            // The session is over either way, so the wait for the server's response is limited to the deadline, and
+            // to five seconds at most.
             let limit = Duration::from_secs(5);
             self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
             return self.arm(turn);
@@ -293,13 +293,13 @@ impl Session {
         self.arm(turn);
     }
 
-    /// Its queries have ended as they have; the session itself is no success.
+    /// Counts a session that the API did not close as failed; its queries keep their outcomes.
     pub(super) fn close_failed(&mut self, turn: &mut Turn<'_>) {
         turn.count(Count::ClosesFailed, 1);
         self.has_failed = true;
     }
 
-    /// The session can't go on: the query fails, and those that were to follow with it.
+    /// Ends a session that can't go on: the current query fails, and all remaining ones with it.
     pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         if self.request == Some(Request::Close) {
             self.close_failed(turn);
@@ -307,7 +307,7 @@ impl Session {
         }
         if self.next_at == Time::NEVER {
             match self.query.and_then(|query| query.end) {
-                // All of it had come before the session ended.
+                // All of the query arrived before the session ended.
                 Some(end) if outcome != Outcome::DeadlineExceeded => {
                     let outcome = self.judge(end, turn);
                     self.record(outcome, end.at, turn);

@@ -1,4 +1,4 @@
-//! A session's WebSocket: opened, read, lost and opened again.
+//! A session's WebSocket: opens it, reads it, and reopens it when it is lost.
 
 use std::ops::ControlFlow;
 
@@ -30,8 +30,8 @@ impl Session {
                 query.push_str(&format!("&epoch={epoch}"));
             }
         }
-        // A new one for each connection (RFC 6455 §4.1). It guards against caches in between,
-        // not against an enemy, so it may repeat when a run with the same seed is repeated.
+        // Each connection has a new nonce (RFC 6455 §4.1). It protects against caching intermediaries, not against
+        // attackers, so it may repeat in a run with the same seed.
         let (high, low) = (self.random.draw(), self.random.draw());
         self.nonce[..8].copy_from_slice(&high.to_ne_bytes());
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
@@ -73,7 +73,7 @@ impl Session {
         };
         if let Some(text) = answer.problem {
             let denied = matches!(answer.status, 401 | 403);
-            // Something else is there, and will be when it is asked again.
+            // Another service listens there, and retrying will not change that.
             let elsewhere = matches!(answer.status, 404 | 405 | 426) && self.opened_ns == 0;
             let outcome = if denied {
                 Outcome::SocketDenied
@@ -110,7 +110,7 @@ impl Session {
         let gathered = std::mem::take(&mut self.upgrade);
         let rest = &gathered[answer.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
-            // The first query, or one that waited for the socket.
+            // Begins the first query, or one that waited for the socket.
             self.ask(now, turn);
         }
         if !rest.is_empty() {
@@ -118,7 +118,7 @@ impl Session {
         }
     }
 
-    /// The socket is gone, or was never opened: tried again, or the end of the session.
+    /// Handles a socket that was lost or could not be opened: retries it, or ends the session.
     pub(super) fn socket_lost(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let was_open = self.socket == Socket::Open;
         self.socket = Socket::Closed;
@@ -145,7 +145,7 @@ impl Session {
         if self.attempts >= self.options.call.reconnects {
             return self.break_off(outcome, now, turn);
         }
-        // Full jitter: anything from nothing to the pause, which doubles.
+        // Full jitter: uniform between zero and the pause, which doubles with each attempt.
         let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
         let pause = pause.min(self.options.call.reconnect_pause_most);
         let share = (self.random.draw() >> 11) as f64 / (1u64 << 53) as f64;

@@ -1,16 +1,16 @@
-//! A reader of rows that holds no more than one of them, however large the file is.
+//! A reader for CSV rows that buffers at most one row, however large the file is.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 use std::rc::Rc;
 
-/// Bytes of a row, however many lines its quotes span; a query takes 100.
+/// The longest row, however many lines its quotes span; a query takes about 100. Bytes.
 pub(super) const MAX_ROW: usize = 1 << 20;
 
-/// What may be read ahead of a row's end: the buffer of the CSV reader.
+/// How far the CSV reader's buffer reads beyond a row's end. Bytes.
 const READ_AHEAD: usize = 64 << 10;
 
-/// What is left of the row that is being read.
+/// Bytes left for the row that is being read.
 #[derive(Clone, Debug)]
 pub(super) struct RowBudget(Rc<Cell<usize>>);
 
@@ -19,12 +19,12 @@ impl RowBudget {
         RowBudget(Rc::new(Cell::new(MAX_ROW + READ_AHEAD)))
     }
 
-    /// A row has ended, and the next one may be as long.
+    /// Resets the budget after a row has ended.
     pub(super) fn renew(&self) {
         self.0.set(MAX_ROW + READ_AHEAD);
     }
 
-    /// `from`, which fails when a row takes more.
+    /// Wraps `from`; reading fails when a row exceeds the budget.
     pub(super) fn bound<R: Read>(&self, from: R) -> impl Read + use<R> {
         Bounded(from, self.clone())
     }

@@ -1,7 +1,7 @@
-//! A run of sessions as session load tests commonly write theirs: a CSV file of a row a query,
-//! and a flat JSON summary, named after the run's start. [`super`] reads both.
+//! Exports a run of sessions in the format of session load tests: a CSV file with one row per query, and a flat JSON
+//! summary, both named after the run's start. [`super`] imports them.
 //!
-//! Times are in seconds. Warm-up is left out of both.
+//! Times are in seconds. Neither file includes the warm-up.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use crate::session::measures::{
 
 const HISTOGRAM_BUCKETS: u64 = 20;
 
-/// Writes the summary of `run` into `folder` and, where the run kept its calls, a row a query.
+/// Writes the summary of `run` into `folder`, and one row per query if the run logged its requests.
 ///
 /// # Errors
 /// When the run is not one of sessions, or a file can't be written.
@@ -55,7 +55,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     )))
 }
 
-/// `loadtest_20261121_094500`: what both files' names begin with.
+/// Returns what both file names begin with, such as `loadtest_20261121_094500`.
 ///
 /// # Errors
 /// When the run is not one of sessions.
@@ -71,16 +71,16 @@ fn stem(run: &Run) -> Result<String, Unread> {
     Ok(format!("loadtest_{started}"))
 }
 
-/// `session_id` counts the run's sessions from 0. When a session is closed its queries are
-/// written already, so `close_time` is empty. The reconnects are the session's, in each of its rows.
+/// The header of the CSV file. `session_id` counts sessions from 0. `close_time` is empty, because queries are
+/// written before their session is closed. The reconnects are the session's, repeated in each of its rows.
 pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create_time,connect_time,close_time,\
                                   reconnect_attempts,successful_reconnects,error";
 
-/// Writes a row a query (RFC 4180) of a run that was made with `--requests`; how many. A
-/// field that was not measured is empty.
+/// Writes one row per query (RFC 4180) of a run with a request log, and returns their number. A field that was not
+/// measured is empty.
 ///
 /// # Errors
-/// When the run kept no calls or can't be read, or the rows not written.
+/// When the run has no request log or can't be read, or when writing fails.
 fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
     let queries = u64::from(
         queries_per_session(run)
@@ -123,7 +123,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
     Ok(rows)
 }
 
-/// Returns the attempts to reconnect, and how many succeeded, of each session that had any.
+/// Returns the attempts to reconnect, and how many of them succeeded, for each session that had any.
 fn reconnects_by_session(run: &Run, queries: u64) -> Result<BTreeMap<u64, (u64, u64)>, Unread> {
     let mut by_session = BTreeMap::new();
     run.try_each_request::<Unread>(|r| {
@@ -224,8 +224,8 @@ fn summary(run: &Run) -> Value {
     summary.into()
 }
 
-/// Smallest, largest, mean and percentiles in seconds; null where the sample is too small to
-/// tell, nothing where there is none.
+/// Returns minimum, maximum, mean and percentiles in seconds: null if the sample is too small for a percentile,
+/// nothing without a sample.
 fn spread(times: &Times) -> Vec<(String, Value)> {
     let Some(h) = times.histogram() else {
         return Vec::new();
