@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_table_decides() {
+    fn block_choice_follows_peer_table_size() {
         let mut table = PeerTable::default();
         let mut updates = Vec::new();
         let mut next = |table: &mut PeerTable| {
@@ -453,7 +453,7 @@ mod tests {
         }
 
         #[test]
-        fn any_fields_come_back(lists in prop::collection::vec(prop::collection::vec(
+        fn arbitrary_fields_round_trip(lists in prop::collection::vec(prop::collection::vec(
             ("[a-z-]{1,20}", "[ -~]{0,60}"), 0..12), 1..6)) {
             let mut encoder = Encoder::default();
             let mut decoder = Decoder::new(4096, 1 << 16);

@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_appendix_b() {
+    fn codes_match_appendix_b() {
         for (symbol, code, length) in [
             (b'0' as usize, 0x0, 5),
             (b't' as usize, 0x9, 5),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_checked() {
+    fn invalid_huffman_padding_is_rejected() {
         let decoded = |bytes: &[u8]| {
             let mut out = Vec::new();
             decode(bytes, &mut out).map(|()| out)
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_string_comes_back(text: Vec<u8>) {
+        fn huffman_strings_round_trip(text: Vec<u8>) {
             let mut code = Vec::new();
             encode(&text, &mut code);
             prop_assert_eq!(code.len(), encoded_len(&text));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn overlong_and_truncated_integers_are_rejected() {
         let all_ones = [0x1f, 0xff, 0xff, 0xff, 0xff, 0x0f];
         assert_eq!(
             decode(&all_ones, &mut 0, 5),
@@ -78,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_comes_back(value: u32, prefix in 1u8..=8) {
+        fn integers_round_trip_any_prefix(value: u32, prefix in 1u8..=8) {
             let mut out = Vec::new();
             encode(value, prefix, 0, &mut out);
             let mut at = 0;

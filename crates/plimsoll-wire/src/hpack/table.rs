@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_entries_are_evicted_first() {
         let mut table = DynamicTable::new(100);
         table.insert(b"aa", b"1");
         table.insert(b"bb", b"2");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_stays_bounded() {
+    fn table_text_stays_bounded() {
         let mut table = DynamicTable::new(4096);
         for i in 0..100_000u32 {
             table.insert(b"x-number", i.to_string().as_bytes());

@@ -202,7 +202,7 @@ fn ambiguous_response_heads_are_rejected() {
 }
 
 #[test]
-fn malformed_chunks_are_refused() {
+fn malformed_chunks_are_rejected() {
     for rest in [
         "0x5\r\n",
         " 5\r\n",
@@ -238,7 +238,7 @@ fn malformed_chunks_are_refused() {
 }
 
 #[test]
-fn nothing_goes_on_without_end() {
+fn heads_chunk_lines_and_trailers_are_bounded() {
     let head = "x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(100);
     let long = format!("x: {}", "y".repeat(MAX_HEAD));
     let too_long = (vec![], Err(Http1Error::HeadTooLong(MAX_HEAD)));

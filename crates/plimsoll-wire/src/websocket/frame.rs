@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn examples_of_the_rfc() {
+    fn rfc_6455_frame_examples() {
         // RFC 6455 §5.7.
         let mut out = Vec::new();
         put_frame(&mut out, Opcode::Text, b"Hello");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn masking_twice_is_nothing() {
+    fn mask_is_involution() {
         let original: Vec<u8> = (0..=255).collect();
         for length in 0..40 {
             let mut bytes = original[..length].to_vec();

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn example_of_the_rfc() {
+    fn rfc_6455_key_example() {
         let key = b"dGhlIHNhbXBsZSBub25jZQ==";
         assert!(is_client_key(key));
         assert_eq!(client_key(b"the sample nonce").as_bytes(), key);

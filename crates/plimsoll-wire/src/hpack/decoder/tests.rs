@@ -200,7 +200,7 @@ fn rfc7541_c6_responses_with_eviction_huffman() {
 }
 
 #[test]
-fn bad_blocks() {
+fn malformed_blocks_are_rejected() {
     for (block, error) in [
         ("80", HpackError::BadIndex(0)),
         ("be", HpackError::BadIndex(62)),
@@ -242,7 +242,7 @@ fn only_never_indexed_fields_are_sensitive() {
 }
 
 #[test]
-fn size_updates_evict() {
+fn size_update_evicts_entries() {
     let mut decoder = Decoder::new(4096, 1 << 16);
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
     // To 0 and back to 4096, as an encoder says that it emptied the table.
@@ -337,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(blocks: Vec<Vec<u8>>) {
+    fn arbitrary_blocks_never_panic(blocks: Vec<Vec<u8>>) {
         let mut decoder = Decoder::new(256, 1024);
         for block in blocks {
             if decoder.decode(&block, |_| ()).is_err() {

@@ -384,7 +384,7 @@ fn flow_control_counts_padding() {
 
 /// 8.4
 #[test]
-fn nothing_is_pushed() {
+fn push_promise_is_rejected() {
     let promise = frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2]);
     assert_eq!(End::greeted(Client).error(&promise), PROTOCOL);
     assert_eq!(End::greeted(Server).error(&promise), PROTOCOL);

@@ -48,7 +48,7 @@ fn without(name: &[u8]) -> List {
 }
 
 #[test]
-fn valid_requests_are_taken() {
+fn valid_requests_are_accepted() {
     for list in [
         request(&[(b"te", b"trailers"), (b"x-a", b"a b\tc \xff")]),
         request(&[(b"host", b"HOST.example:8080"), (b"content-length", b"5")]),
@@ -72,7 +72,7 @@ fn valid_requests_are_taken() {
 }
 
 #[test]
-fn malformed_requests_are_refused() {
+fn malformed_requests_are_rejected() {
     for list in [
         without(b":method"),
         without(b":scheme"),
