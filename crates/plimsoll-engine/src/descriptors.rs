@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_is_that_of_proc() {
+    fn descriptor_limit_matches_proc() {
         let limit = DescriptorLimit::of_process().unwrap();
         let all = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = all.lines().find(|line| line.starts_with("Max open files"));

@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_start_reads_cpu_clocks() {
+    fn batch_start_reads_cpu_clocks() {
         let turns = Turns {
             of: 2,
             index: 0,

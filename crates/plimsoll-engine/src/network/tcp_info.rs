@@ -52,7 +52,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn both_directions_are_counted_apart() {
+    fn byte_counts_are_per_direction() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

@@ -76,7 +76,7 @@ fn limit_counts_connections_made_for_calls() {
 }
 
 #[test]
-fn limit_that_is_not_reached_changes_nothing() {
+fn unreached_limit_has_no_effect() {
     let mut high = limited(WhenFull::Shed);
     high.in_flight_limit = Some(InFlightLimit {
         calls: 7,

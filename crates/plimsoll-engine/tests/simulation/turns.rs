@@ -57,7 +57,7 @@ fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
 }
 
 #[test]
-fn closed_loop_calls_stay_within_turns() {
+fn closed_loop_calls_stay_within_batches() {
     for reuse in [Reuse::Always, Reuse::Never] {
         for index in 0..2 {
             let (total, seen) = taken(in_turns(reuse, index), Vec::new());
@@ -96,7 +96,7 @@ fn closed_loop_calls_stay_within_turns() {
 }
 
 #[test]
-fn missed_turn_loses_no_calls() {
+fn missed_batch_loses_no_calls() {
     // Longer than any turn lasts, so that one of some round at least has no time left.
     let pauses = vec![(START + SLOT * 4, SLOT * 3)];
     let (total, seen) = taken(in_turns(Reuse::Always, 0), pauses);
