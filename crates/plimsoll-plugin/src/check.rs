@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_whose_they_are() {
+    fn faults_distinguish_plugin_and_peer() {
         assert!(!Fault::Malformed.is_the_plugins());
         let frame = abi::Frame {
             length: 90,
