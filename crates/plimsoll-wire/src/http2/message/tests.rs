@@ -18,7 +18,7 @@ fn request_problem(list: &List) -> Option<&'static str> {
     check(list).request(find)
 }
 
-/// A request in order, with its path and authority, and with these fields after them.
+/// Returns a valid request with its path and authority, followed by these fields.
 fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
     let mut list: List = vec![
         (b":method", b"POST"),
@@ -30,7 +30,7 @@ fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
     list
 }
 
-/// [`request`] with another value of one of its fields.
+/// Returns [`request`] with another value of one of its fields.
 fn with(name: &'static [u8], value: &'static [u8]) -> List {
     let mut list = request(&[]);
     for field in &mut list {
