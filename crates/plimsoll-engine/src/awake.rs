@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn idle_thread_keeps_each_core_awake() {
         let Some(awake) = Awake::keep() else {
-            // A container's quota.
+            // A container's CPU quota applies.
             let cores = cores::all().unwrap().len();
             assert!(thread::available_parallelism().unwrap().get() < cores);
             return;
@@ -136,8 +136,8 @@ mod tests {
             "{found:?}"
         );
         drop(awake);
-        // The kernel wakes who joins a thread before it has taken the thread from its list: up to a minute later on a
-        // machine that is busy.
+        // The kernel wakes the joining thread before it removes the ended one from its list: up to a minute
+        // earlier on a busy machine.
         for _ in 0..60_000 {
             if policies().is_empty() {
                 return;

@@ -55,7 +55,7 @@ impl Default for Clock {
 #[inline]
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative: it counts from the machine's start.
+    // Neither is negative: the clock counts from the machine's start.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

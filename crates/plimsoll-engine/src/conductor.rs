@@ -69,7 +69,7 @@ pub enum Observation<'a> {
     Shards(&'a [ShardFigures]),
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Finished {
     /// Whether the run was stopped early.
@@ -366,7 +366,7 @@ fn work<C: Client>(
     let carry = |hands: &mut Hands| -> io::Result<()> {
         let network = OsNetwork::new(clock, targets, options, index as usize)?;
         let (mut worker, established) = begin(share, network, hands)?;
-        // The conductor is gone only when the run is given up.
+        // A send fails only if the run was abandoned.
         let _ = hands.sender.send(Message::Established(established));
         if worker.await_start(hands)?
             && let Some(start) = hands.start()

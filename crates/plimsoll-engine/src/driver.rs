@@ -30,7 +30,7 @@ pub struct Done {
     pub first_byte: Time,
     /// Bytes of the protocol's messages that were sent (gRPC: message bytes with their 5-byte prefix).
     pub bytes_sent: u32,
-    /// Bytes of the answer's messages, counted in the same way.
+    /// Bytes of the answer's messages, counted like those sent.
     pub bytes_received: u32,
 }
 
@@ -77,7 +77,7 @@ pub enum Event {
     Answer {
         /// The call in flight.
         call: CallId,
-        /// All of it.
+        /// The complete text.
         text: String,
     },
     /// Text of a call's answer, or of one of several answers that it requested, whose tokens are to be
@@ -85,16 +85,16 @@ pub enum Event {
     Text {
         /// The call in flight.
         call: CallId,
-        /// All of it.
+        /// The complete text.
         text: String,
     },
     /// A further count of the protocol for a call.
     Count {
         /// The call in flight.
         call: CallId,
-        /// What is counted.
+        /// The kind of count.
         count: Count,
-        /// How often it happened.
+        /// The number to add.
         n: u64,
     },
     /// The number of messages sent on a stream; the next event ends it.
@@ -111,7 +111,7 @@ pub enum Event {
     /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data): text for people,
     /// kept for the first few failures of each outcome.
     Detail {
-        /// The kind of failure.
+        /// The outcome of the failure.
         outcome: Outcome,
         /// The message without any addition.
         text: String,
@@ -136,7 +136,7 @@ pub struct Usage {
     pub prompt: u64,
     /// Tokens of the answer; 0 where the service does not count them.
     pub answer: u64,
-    /// Tokens of the answer that the service streams.
+    /// Tokens of the answer that the service streamed, without hidden ones.
     pub streamed: u64,
 }
 

@@ -16,7 +16,7 @@ pub enum EngineError {
     /// The target's name did not resolve.
     #[error("{url}: host name {host:?} not resolved: {source}")]
     Resolve {
-        /// The target's URL, as the plan has it.
+        /// The target's URL as in the plan.
         url: String,
         /// The name that was looked up.
         host: String,
@@ -26,7 +26,7 @@ pub enum EngineError {
     /// No connection could be established.
     #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
-        /// The target's URL, as the plan has it.
+        /// The target's URL as in the plan.
         url: String,
         /// The outcome of the first failure.
         outcome: Outcome,
@@ -38,7 +38,7 @@ pub enum EngineError {
     )]
     /// The limit of open files is below what the connections need.
     Descriptors {
-        /// Connections.
+        /// Number of connections.
         needed: u64,
         /// Descriptors for them and for the process itself.
         needed_descriptors: u64,
@@ -62,7 +62,7 @@ pub enum EngineError {
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
-        /// Its place among them, from 0.
+        /// Its index among them, from 0.
         index: u32,
         /// How many there are.
         of: u32,

@@ -146,7 +146,7 @@ where
     /// Serves the connections until the load begins. Returns `false` if the run is stopped before that.
     ///
     /// # Errors
-    /// When the event loop itself fails, which no target can cause.
+    /// If the event loop itself fails, which no target can cause.
     pub fn await_start(&mut self, control: &mut impl Control) -> io::Result<bool> {
         let mut ready = Vec::new();
         while control.start().is_none() {

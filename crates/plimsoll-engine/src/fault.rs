@@ -12,7 +12,7 @@ pub fn point(name: &str) {
     assert!(!is_due(name), "a fault put in on purpose: {name}");
 }
 
-/// Stands for a system call of this name.
+/// Marks the place before a system call of this name.
 ///
 /// # Errors
 /// ENOSYS if the environment requests it: the call was not made.

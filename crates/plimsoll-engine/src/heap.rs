@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn heap_usage_excludes_freed_memory() {
-        // Other tests allocate beside this one, less than its two blocks.
+        // Other tests allocate at the same time, but less than these two blocks.
         let before = allocated().unwrap();
         let small: Vec<Vec<u8>> = (0..1 << 16).map(|_| vec![1; 1 << 10]).collect();
         let large = vec![1_u8; 128 << 20];

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Waits until a reading says so.
+    /// Waits until `seen` returns true.
     fn until(mut seen: impl FnMut() -> bool) {
         for _ in 0..600 {
             if seen() {

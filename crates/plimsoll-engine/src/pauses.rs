@@ -201,7 +201,7 @@ mod tests {
             pauses.are_felt()
         };
         assert!(look(10, 40, 140));
-        // As few again, but an answer may still be on its way.
+        // The number is back to normal, but a delayed answer may still be in transit.
         assert!(look(30, 3, 150));
         assert!(!look(81, 2, 170));
         let delayed = |recorder: &mut Recorder| {
@@ -220,7 +220,7 @@ mod tests {
         assert!(pauses.are_felt());
         pauses.look(Time(250 * MS), (0, 4, 11), &mut recorder);
         assert!(!pauses.are_felt());
-        // What was under way at the second of two pauses is lengthened by both.
+        // Calls in flight at the second pause are lengthened by both.
         assert_eq!(delayed(&mut recorder), (23, 0, 0));
     }
 }

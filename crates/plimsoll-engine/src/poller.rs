@@ -121,7 +121,7 @@ pub struct Poller {
 
 impl Poller {
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process has no free descriptor.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
@@ -139,7 +139,7 @@ impl Poller {
     }
 
     /// # Errors
-    /// When the kernel takes no more sockets to watch.
+    /// If the kernel cannot watch more sockets.
     pub fn add(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)

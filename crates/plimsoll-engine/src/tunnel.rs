@@ -292,7 +292,8 @@ mod tests {
         (opening, out)
     }
 
-    /// What is sent, and what is left for the target, of answers that come in pieces of `step` bytes.
+    /// Passes answers to the handshake in pieces of `step` bytes; returns what it sent, and the bytes left
+    /// for the target.
     fn through(
         (mut opening, mut sent): (Opening, Vec<u8>),
         answers: &[u8],

@@ -60,7 +60,7 @@ mod tests {
         let got = near.read(&mut buffer).unwrap();
         assert!(got >= 1000, "{got}");
         set(&near, 1000).unwrap();
-        // Fewer bytes than the mark, and then the end.
+        // Fewer bytes than the mark, followed by end of stream.
         let rest: usize = std::iter::from_fn(|| match near.read(&mut buffer).unwrap() {
             0 => None,
             n => Some(n),

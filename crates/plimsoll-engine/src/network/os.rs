@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::poller::{Events, Interest, Poller, Waker};
 use crate::tunnel::Tunnel;
 
-/// How sockets are made.
+/// Options of sockets and waits.
 #[derive(Clone, Debug, Default)]
 pub struct SocketOptions {
     /// Source addresses, used round-robin; empty if the system chooses.

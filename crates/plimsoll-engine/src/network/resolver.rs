@@ -133,7 +133,7 @@ fn find(name: &Name) -> Resolved {
 /// Returns all addresses of a target, in the order in which connections are spread over them.
 ///
 /// # Errors
-/// When its name does not resolve.
+/// If its name does not resolve.
 pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let target = &target.reached();
     let addresses = match known(target) {

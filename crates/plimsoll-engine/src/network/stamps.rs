@@ -87,7 +87,7 @@ mod tests {
         ask_for(&near);
         let (clock, mut stamps) = (Clock::new(), Stamps::new());
         let mut buffer = [0; 64];
-        // The kernel begins to stamp a moment after it was asked to, and a busy machine delivers late.
+        // Timestamps begin a moment after they were enabled, and a busy machine delivers late.
         let given_up = clock.now() + Duration::from_secs(60);
         loop {
             let before = clock.now();

@@ -66,7 +66,7 @@ pub trait Course: Send + Sync + 'static {
 pub struct Step {
     /// The call's index among the user's calls, from 0.
     pub call: u32,
-    /// The call's number in the run's schedule.
+    /// The call's number in the run.
     pub number: u64,
     /// Whether it was prepared before and is sent again because the server did not process it.
     pub is_retry: bool,

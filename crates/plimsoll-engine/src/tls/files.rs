@@ -251,7 +251,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    /// What openssl makes, in a folder of its own.
+    /// A temporary folder with files made by openssl.
     struct Made(TempDir);
 
     impl Made {
@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The command that an error names, carried out with the passphrase for what it asks.
+    /// Runs the command that an error suggests, with the passphrase it asks for.
     fn follow(made: &Made, error: &FileError) {
         let said = error.to_string();
         let command = said.split('`').nth(1).expect("a command");
@@ -438,7 +438,7 @@ mod tests {
             for said in [error.to_string(), as_certificate.to_string()] {
                 assert!(said.contains("PEM without its newlines"), "{said}");
                 assert!(!said.contains(&lines[1][..20]), "{said}");
-                // The library shows bytes as numbers.
+                // The library's errors print bytes as numbers.
                 assert!(!said.contains("77, 73"), "{said}");
             }
             if name != "half.key" {
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Whatever a file holds, it is read or refused.
+    /// Truncated files of any kind are rejected without a panic.
     #[test]
     fn truncated_identity_files_are_rejected() {
         let made = Made::new();

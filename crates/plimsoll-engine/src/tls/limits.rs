@@ -243,7 +243,7 @@ mod tests {
         std::fs::write(&identity.key, key.serialize_pem()).unwrap();
         let found = primitives(&[Group::X25519], &[("rsa".to_owned(), identity)]).unwrap();
         let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
-        // Some thirty times, in CPU time that a busy machine hardly shows in.
+        // About thirty times, in CPU time, which other load hardly affects.
         assert!(
             verify > 0.5 && sign > 5.0 * verify,
             "{sign} µs, {verify} µs"
@@ -269,7 +269,7 @@ mod tests {
         }
         let x25519 = limits.client_exchange_us["X25519"];
         let with_kem = limits.client_exchange_us["X25519MLKEM768"];
-        // The one contains the other. A busy machine may slow either down.
+        // The hybrid group contains X25519. Other load may slow either of them down.
         assert!(with_kem > x25519 / 5.0, "{with_kem} {x25519}");
         assert!(x25519 > 0.5, "{x25519}");
     }

@@ -111,16 +111,16 @@ impl Client {
 /// Additions that make a handshake longer.
 #[derive(Clone, Copy, Default)]
 pub struct Long {
-    /// Certificates behind the server's own.
+    /// Number of certificates after the server's own.
     pub chain: usize,
-    /// Names of authorities in the request for the client's, of a hundred bytes each.
+    /// Number of CA names in the certificate request, of a hundred bytes each.
     pub authorities: usize,
 }
 
 /// What the server demands of the client.
 #[derive(Clone, Copy)]
 pub struct Asks {
-    /// The client's certificate.
+    /// A client certificate.
     pub mutual: bool,
     /// A key exchange group for which the client has sent no share.
     pub retried: bool,

@@ -45,7 +45,7 @@ impl Tickets {
     /// a key derivation.
     const HIGH_WATER: usize = 256;
 
-    /// Makes an empty store for sessions whose certificates `learned` knows of.
+    /// Makes an empty store; `learned` tells until when the sessions' certificates are valid.
     pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
         let kept = Mutex::default();
         Tickets { kept, learned }

@@ -67,7 +67,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub(super) fn start_retries(&mut self, now: Time) {
         let mut waiting = std::mem::take(&mut self.client.retries);
         waiting.retain(|retry| !self.start_again(*retry, now));
-        // Calls that failed meanwhile are not sent a third time: nothing is behind these.
+        // No retry was added meanwhile: calls that fail again are not sent a third time.
         self.client.retries = waiting;
     }
 

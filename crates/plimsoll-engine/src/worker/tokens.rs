@@ -235,7 +235,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An answer whose pieces came at these milliseconds, with text of so many bytes.
+    /// Makes an answer of pieces, each with its arrival in milliseconds and its length in bytes.
     fn answer(pieces: &[(u64, u32)], usage: Option<Usage>) -> Answer {
         let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
         for (ms, bytes) in pieces {
@@ -255,7 +255,7 @@ mod tests {
         })
     }
 
-    /// Milliseconds for a token.
+    /// Returns the milliseconds per token.
     fn per_token(answer: &Answer) -> f64 {
         let times = (Time::ZERO, Time::ZERO);
         let now = Time(1_000 * MS);
@@ -271,18 +271,18 @@ mod tests {
         for (usage, expected) in [
             (None, 20.0),
             (usage(10, 10), 20.0),
-            // Thoughts that are not streamed.
+            // Hidden reasoning tokens that are not streamed.
             (usage(210, 10), 20.0),
-            // More than the text can have: nobody says what they are.
+            // More tokens than bytes of text, so they were not streamed.
             (usage(210, 210), 20.0),
-            // A token more for the end.
+            // One more token, for the end.
             (usage(11, 11), 18.0),
-            // Two a piece, also in the first.
+            // Two tokens per piece, also in the first.
             (usage(20, 20), 10.0),
         ] {
             assert_eq!(per_token(&answer(&steady, usage)), expected, "{usage:?}");
         }
-        // Ten tokens at once, and then ten in five pieces.
+        // Ten tokens in the first piece, then ten in five pieces.
         let mut bundled = vec![(100, 40)];
         bundled.extend((1..=5).map(|n| (100 + n * 20, 8)));
         assert_eq!(per_token(&answer(&bundled, usage(20, 20))), 10.0);
