@@ -120,7 +120,7 @@ fn malformed(error: impl std::error::Error) -> ProxyError {
 mod tests {
     use super::*;
 
-    /// Version 2: command, family with protocol, and what follows.
+    /// Makes a version 2 header of command, family with protocol, and the following bytes.
     fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = (rest.len() as u16).to_be_bytes();
         [
@@ -158,7 +158,7 @@ mod tests {
             ),
             (version_2(1, 0x11, &four), Some("203.0.113.7:5555")),
             (version_2(1, 0x21, &six), Some("[::1]:5555")),
-            // The proxy's own: its health check.
+            // The proxy's own connection, such as a health check.
             (version_2(0, 0x11, &four), None),
             (version_2(0, 0x00, &[]), None),
             (version_2(0, 0x11, &[]), None),

@@ -366,7 +366,7 @@ mod tests {
         assert!(table.is_steady());
         table.allow(1 << 20);
         assert!(table.is_steady());
-        // Smaller, but large enough: signalled, and nothing is lost.
+        // Smaller, but large enough: signalled, and entries remain.
         table.allow(256);
         assert!(!table.is_steady());
         assert_eq!(
@@ -383,7 +383,7 @@ mod tests {
             next(&mut table),
             (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
         );
-        // Down and up between two requests: both are signalled, and what was there is gone.
+        // Reduced and enlarged between two requests: both are signalled, and the entries are gone.
         table.allow(0);
         table.allow(4096);
         assert_eq!(
@@ -402,8 +402,7 @@ mod tests {
             let steady = encoder.encode(REQUEST);
             let plain = Encoder::encode_plain(REQUEST);
             let mut table = PeerTable::default();
-            // The decoder's own limit stays at 4,096: it checks that updates are right by
-            // what is found in the table.
+            // The decoder's own limit stays at 4,096: wrong updates show in the contents of the table.
             let mut decoder = Decoder::new(4096, 1 << 16);
             for size in sizes {
                 match size {

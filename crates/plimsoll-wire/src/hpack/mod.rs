@@ -3,8 +3,6 @@
 //! The decoder is complete and bounded: any input ends with fields or an [`HpackError`]. The encoder is
 //! designed for repeated requests, whose blocks are encoded once and sent many times; [`ListEncoder`] is for
 //! relays.
-//!
-//! Called by the gRPC driver, the canned server, the tracer and the sidecar.
 
 mod decoder;
 mod encoder;

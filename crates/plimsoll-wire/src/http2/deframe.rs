@@ -94,7 +94,7 @@ fn too_large(head: FrameHead, max: u32) -> Violation {
 mod tests {
     use super::*;
 
-    /// PING's kind, a frame of so many bytes each.
+    /// Makes PING-type frames with payloads of these lengths.
     fn frames(lengths: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &length in lengths {
@@ -104,7 +104,7 @@ mod tests {
         bytes
     }
 
-    /// The streams and lengths of the frames that `each` and `split` find, and what they leave.
+    /// Returns the streams and lengths of the frames that `each` and `split` find, and the number of remaining bytes.
     fn whole(bytes: &[u8], max: u32) -> Result<(Vec<(u32, usize)>, usize), Violation> {
         let mut of_each = Vec::new();
         let left = each(bytes, max, |head, payload| {
@@ -146,7 +146,7 @@ mod tests {
             };
             assert_eq!((&whole.0[..], whole.1), expected, "{end}");
         }
-        // Refused by its head.
+        // Rejected by its header.
         let error = whole(&bytes[..30], 19).unwrap_err();
         assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
     }

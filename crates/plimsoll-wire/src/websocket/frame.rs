@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// RFC 6455 §5.2: a length has as few bytes as it needs.
+    /// RFC 6455 §5.2: a length must have the minimum number of bytes.
     #[test]
     fn non_minimal_lengths_are_rejected() {
         let of = |short: u8, length: &[u8]| FrameHead::parse(&[&[0x81, short], length].concat());
@@ -261,7 +261,7 @@ mod tests {
         assert!(problem.contains("highest bit"), "{problem}");
     }
 
-    /// RFC 7692 §7.2: RSV1, and then as any other frame.
+    /// RFC 7692 §7.2: apart from RSV1 it is like any other frame.
     #[test]
     fn compressed_message_is_masked_like_plain() {
         let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
