@@ -7,7 +7,7 @@ use crate::abi;
 
 pub use crate::boundary::guest::Matches as Match;
 
-/// Who sent the bytes.
+/// The sender of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Sender {
