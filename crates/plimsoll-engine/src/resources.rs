@@ -130,7 +130,7 @@ impl Watched {
     }
 }
 
-/// Measures the resources of [`Watched`] processes from one reading to the next.
+/// Measures the resources of processes ([`Watched`]) from one reading to the next.
 #[derive(Clone, Debug)]
 pub struct Meter {
     watched: Watched,

@@ -2,7 +2,7 @@
 //! simulation tests use it.
 //!
 //! Time advances only in [`Network::wait`]. Bytes between the worker and a [`Server`] arrive in order, with
-//! the latency and in the pieces that the [`Weather`] gives, and are subject to its faults: refused and
+//! the latency and in the pieces that its [`Weather`] prescribes, and are subject to its faults: refused and
 //! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
 //! The file is long because the network, its clock and the events of its connections are one state machine.

@@ -2,7 +2,7 @@
 //!
 //! No context is kept between messages (§7.1.1) in what this end sends, nor in what it receives if the other
 //! end agrees: an idle connection has no compressor, and all connections of a thread share one. A server that
-//! keeps its context is read with a [`Context`] per connection. Windows smaller than the usual 32 KiB are
+//! keeps its context has a [`Context`] per connection. Windows smaller than the usual 32 KiB are
 //! implemented by restarting compression after each window.
 
 use std::cell::RefCell;
