@@ -1,9 +1,9 @@
 //! permessage-deflate (RFC 7692): compression of single messages.
 //!
 //! No context is kept between messages (§7.1.1) in what this end sends, nor in what it receives if the other
-//! end agrees: an idle connection has no compressor, and all connections of a thread share one. A server that
-//! keeps its context has a [`Context`] per connection. Windows smaller than the usual 32 KiB are
-//! implemented by restarting compression after each window.
+//! end agrees: an idle connection has no compressor, and all connections of a thread share one. Messages of a
+//! server that keeps its context are read with [`Context`], one per connection. Windows smaller than the usual
+//! 32 KiB are implemented by restarting compression after each window.
 
 use std::cell::RefCell;
 
