@@ -1,4 +1,4 @@
-//! The event loop of a worker. Each worker runs on a core of its own and shares nothing with the others.
+//! The event loop of a worker: about one worker per core, which share nothing.
 //!
 //! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls
 //! and serve ready sockets, and records the results. [`issue`] decides which calls are due (open or closed
