@@ -133,16 +133,14 @@ fn decide(
                     holds(asked),
                     thousands(needs.connections),
                 ),
-                &format!(
-                    "use {needed} or more, or leave it out: then it is decided from the limit"
-                ),
+                &format!("use {needed} or more, or leave it out to derive it from the limit"),
             ));
         }
         Some(asked) => asked,
         None if limits.connections == 0 && needs.connections > 0 => {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "no process may have even one of {} connections: it may have {} descriptors (ulimit -n), and needs those for itself",
+                    "a process can't open even one of {} connections: it may have {} descriptors (ulimit -n), and needs all of them for itself",
                     thousands(needs.connections),
                     thousands(limits.descriptors),
                 ),
@@ -180,7 +178,7 @@ fn decide(
                     n => format!("{} connections or clients", thousands(u64::from(n))),
                 }
             ),
-            "every process has connections, and in a closed loop clients, of its own: use fewer processes or more of those",
+            "every process needs a connection, and in a closed loop a client, of its own: use fewer processes, or more connections or clients",
         ));
     }
     let workers = match (plan.load.workers, processes) {
