@@ -77,7 +77,7 @@ def skew_ms(folder, run_id, count, rate, seconds):
     record = shards(folder, run_id, count)
     recorder.loop.call_soon_threadsafe(recorder.loop.stop)
     if len(recorder.stamps) != record["total"]["due"]:
-        sys.exit(f"{len(recorder.stamps)} requests came of {record['total']['due']}")
+        sys.exit(f"{len(recorder.stamps)} requests arrived of {record['total']['due']}")
     late = [stamp - k / rate for k, stamp in enumerate(sorted(recorder.stamps))]
     begins = [bench.median(late[shard::count]) for shard in range(count)]
     return (max(begins) - min(begins)) * 1e3
