@@ -110,7 +110,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=15, help="length of each of these (15)")
     parser.add_argument("--rate", type=int, default=2000, help="calls a second (2000)")
     parser.add_argument("--work", default="5us", help="extra work of one rung's server (5us)")
-    parser.add_argument("--loops", type=int, default=0, help="busy loops beside it (0)")
+    parser.add_argument("--loops", type=int, default=0, help="busy loops running beside it (0)")
     parser.add_argument("--gate", action="store_true", help="exit code 1 where a goal is missed")
     parser.add_argument("--quick", action="store_true", help="two ladders of each kind")
     args = parser.parse_args()

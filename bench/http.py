@@ -100,7 +100,7 @@ def wait_for(port):
             return
         except OSError:
             if time.monotonic() > end:
-                sys.exit(f"nobody listens on port {port}")
+                sys.exit(f"no process listens on port {port}")
             time.sleep(0.02)
 
 

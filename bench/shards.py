@@ -95,7 +95,7 @@ def merging_s(folder, count, rate, seconds, reps):
         out = folder / f"{run_id}-{rep}"
         measured = bench.measure([bench.plimsoll(), "merge", f"file://{folder}/meeting", "--run-id", run_id, "--out", out, "-q"])
         if bench.run_record(out)["total"] != record["total"]:
-            sys.exit(f"merging {count} shards gives another total than the run")
+            sys.exit(f"merging {count} shards gives a different total than the run")
         cpu.append(measured.cpu)
     logs = pathlib.Path(folder, "meeting", run_id, "logs").rglob("*.zst")
     return bench.median(cpu), sum(log.stat().st_size for log in logs)
