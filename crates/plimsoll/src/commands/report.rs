@@ -142,7 +142,7 @@ fn overhead_over(
 
 fn only_runs(flag: &str) -> Failure {
     Failure::usage(
-        format_args!("{flag}: a search or a ladder is many runs"),
+        format_args!("{flag}: a search or a ladder has several runs"),
         "give one of the run directories in it",
     )
 }

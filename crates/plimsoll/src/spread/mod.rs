@@ -118,7 +118,7 @@ fn decide(
 ) -> Result<Spread, Failure> {
     if needs.parts == 0 {
         return Err(Failure::usage(
-            "--shards: more than the load has connections, or clients of a closed loop",
+            "--shards: more shards than the load has connections, or clients of a closed loop",
             "use fewer shards, or more connections (--connections) or clients (--clients)",
         ));
     }
@@ -172,7 +172,7 @@ fn decide(
     if processes > u64::from(needs.parts) {
         return Err(Failure::usage(
             format_args!(
-                "load.processes (--processes): {processes} for a load that has {} to share",
+                "load.processes (--processes): {processes} for a load that has only {}",
                 match needs.parts {
                     1 => "one connection or client".to_owned(),
                     n => format!("{} connections or clients", thousands(u64::from(n))),
