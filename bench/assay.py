@@ -156,7 +156,7 @@ def main():
             parser.error(f"{', '.join(unknown)}: there are {', '.join(known)}")
     missing = [name for name in clients if not is_installed(name)]
     if missing:
-        print(f"Not installed, and left out: {', '.join(missing)} (`make setup` installs peers).\n")
+        print(f"Not installed, and skipped: {', '.join(missing)} (`make setup` installs peers).\n")
     clients = [name for name in clients if name not in missing]
     print(bench.machine())
     bench.warn_if_busy()

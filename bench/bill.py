@@ -105,12 +105,12 @@ KINDS = {"resolution": resolution, "equal": equal, "power": power}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", choices=KINDS, help="one of the three")
-    parser.add_argument("--ladders", type=int, default=20, help="of equal rungs, and of more work (20)")
-    parser.add_argument("--seconds", type=int, default=15, help="of each of these (15)")
+    parser.add_argument("--only", choices=KINDS, help="run only this kind of ladder")
+    parser.add_argument("--ladders", type=int, default=20, help="ladders of equal rungs, and of unequal ones (20)")
+    parser.add_argument("--seconds", type=int, default=15, help="length of each of these (15)")
     parser.add_argument("--rate", type=int, default=2000, help="calls a second (2000)")
-    parser.add_argument("--work", default="5us", help="that one rung's server has more of (5us)")
-    parser.add_argument("--loops", type=int, default=0, help="busy loops beside it (0)")
+    parser.add_argument("--work", default="5us", help="extra work of one rung's server (5us)")
+    parser.add_argument("--loops", type=int, default=0, help="busy loops running beside it (0)")
     parser.add_argument("--gate", action="store_true", help="exit code 1 where a goal is missed")
     parser.add_argument("--quick", action="store_true", help="two ladders of each kind")
     args = parser.parse_args()

@@ -75,7 +75,7 @@ def measure(clients, args, limit, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, nargs="+", default=[1_000, 10_000, 20_000, 100_000])
-    parser.add_argument("--orders", type=int, default=1_000_000, help="in all, for each size")
+    parser.add_argument("--orders", type=int, default=1_000_000, help="total orders for each size")
     parser.add_argument("--connect-rate", help="new connections a second, such as 5000/s")
     parser.add_argument("--server", choices=["orders", "fast"], default="orders", help="which of our servers (orders)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed")

@@ -100,7 +100,7 @@ def wait_for(port):
             return
         except OSError:
             if time.monotonic() > end:
-                sys.exit(f"nobody listens on port {port}")
+                sys.exit(f"no process listens on port {port}")
             time.sleep(0.02)
 
 
@@ -239,7 +239,7 @@ def main():
     parser.add_argument("--servers", default=",".join(SERVERS))
     parser.add_argument("--shapes", default=",".join(SHAPES), help="connections x streams of HTTP/2; h1x100: HTTP/1.1")
     parser.add_argument("--clients", default="plimsoll,h2load,oha,wrk,vegeta,aiperf")
-    parser.add_argument("--no-tokens", action="store_true", help="leave the streams of tokens out")
+    parser.add_argument("--no-tokens", action="store_true", help="skip the streams of tokens")
     parser.add_argument("--quick", action="store_true", help="two repetitions with a quarter of the requests")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed or a row is invalid")
     args = parser.parse_args()

@@ -82,7 +82,7 @@ def main():
         failed |= count > MOST * recorded
         print(f"{case:10} {count:8.1f} instructions a call, recorded {recorded:8.1f} ({count / recorded - 1:+.1%})")
     if compiler != record["rustc"]:
-        sys.exit(f"icount: recorded with rustc {record['rustc']}, and this is {compiler}: record it anew (make icount BLESS=1)")
+        sys.exit(f"icount: recorded with rustc {record['rustc']}, and this is {compiler}: record it again (make icount BLESS=1)")
     if failed:
         sys.exit(f"icount: more than {MOST - 1:.0%} over the record: find out why, or record it (make icount BLESS=1)")
 

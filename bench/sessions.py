@@ -110,7 +110,7 @@ class Stack:
         )
         done = subprocess.run(up, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            sys.exit(f"the stack did not come up: {done.stderr.strip()}")
+            sys.exit(f"the stack did not start: {done.stderr.strip()}")
         state = json.loads((self.folder / "stack.json").read_text(encoding="utf-8"))
         self.pids = {p["name"]: p["pid"] for p in state["processes"]}
         return self

@@ -77,7 +77,7 @@ def skew_ms(folder, run_id, count, rate, seconds):
     record = shards(folder, run_id, count)
     recorder.loop.call_soon_threadsafe(recorder.loop.stop)
     if len(recorder.stamps) != record["total"]["due"]:
-        sys.exit(f"{len(recorder.stamps)} requests came of {record['total']['due']}")
+        sys.exit(f"{len(recorder.stamps)} requests arrived of {record['total']['due']}")
     late = [stamp - k / rate for k, stamp in enumerate(sorted(recorder.stamps))]
     begins = [bench.median(late[shard::count]) for shard in range(count)]
     return (max(begins) - min(begins)) * 1e3
@@ -95,7 +95,7 @@ def merging_s(folder, count, rate, seconds, reps):
         out = folder / f"{run_id}-{rep}"
         measured = bench.measure([bench.plimsoll(), "merge", f"file://{folder}/meeting", "--run-id", run_id, "--out", out, "-q"])
         if bench.run_record(out)["total"] != record["total"]:
-            sys.exit(f"merging {count} shards gives another total than the run")
+            sys.exit(f"merging {count} shards gives a different total than the run")
         cpu.append(measured.cpu)
     logs = pathlib.Path(folder, "meeting", run_id, "logs").rglob("*.zst")
     return bench.median(cpu), sum(log.stat().st_size for log in logs)

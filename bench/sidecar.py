@@ -177,7 +177,7 @@ def members(session):
 
 def process(stack, command, port, what):
     if is_open(port):
-        sys.exit(f"{what}: somebody listens on 127.0.0.1:{port} already")
+        sys.exit(f"{what}: 127.0.0.1:{port} is already in use")
     output = stack.enter_context(tempfile.TemporaryFile())
     started = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
     stack.callback(end, started)
@@ -227,7 +227,7 @@ def mosn_asked():
         if text is None:
             sys.exit(f"MOSN is set and {variable} is not: set it to that port of MOSN's configuration")
         if not text.isdecimal() or not 0 < int(text) < 65536:
-            sys.exit(f"{variable}={text!r} is no port: set it to that port of MOSN's configuration")
+            sys.exit(f"{variable}={text!r} is not a port: set it to that port of MOSN's configuration")
         ports.append(int(text))
     return command, *ports
 
@@ -302,7 +302,7 @@ def main():
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
     parser.add_argument("--sizes", type=numbers, default=[5_000, 20_000, 64_000, 300_000], help="bytes of messages; '': none (5000,20000,64000,300000)")
     parser.add_argument("--callers", type=numbers, default=[100, 500], help="callers at once of these messages (100,500)")
-    parser.add_argument("--megabytes", type=int, default=100, help="of messages each way, for a size (100)")
+    parser.add_argument("--megabytes", type=int, default=100, help="megabytes of messages each way, for each size (100)")
     parser.add_argument("--busy-poll", default="10ms", help="busy_poll of the sidecar that stays awake (10ms)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a goal is missed")
     args = parser.parse_args()

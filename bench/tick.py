@@ -47,7 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rate", type=int, default=2000, help="calls a second (2000)")
     parser.add_argument("--connections", type=int, default=200, help="connections (200)")
-    parser.add_argument("--seconds", type=int, default=30, help="length of one run: a client's start is not to weigh (30)")
+    parser.add_argument("--seconds", type=int, default=30, help="length of one run, long enough to make a client's start negligible (30)")
     parser.add_argument("--tick", default="1ms", help="the tick (1ms)")
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a call costs more with a tick than the peer's")

@@ -176,7 +176,7 @@ def run_once(client, row, address, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--reps", type=int, default=5, help="interleaved repetitions (5)")
-    parser.add_argument("--seconds", type=int, default=4, help="of one measurement (4)")
+    parser.add_argument("--seconds", type=int, default=4, help="length of one measurement (4)")
     parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--openssl", action="append", default=[], metavar="PATH", help="another openssl to compare with; repeatable")
     parser.add_argument("--quick", action="store_true", help="two repetitions of two seconds")

@@ -70,7 +70,7 @@ echo "== ladder: what TLS and client certificates add, over servers of its own"
 "$plimsoll" ladder plans/score-ladder.toml --out "$runs/ladder" --quiet
 
 echo
-echo "== the load line of a server with 20 places of 100 ms: 200/s by Little's law"
+echo "== the load line of a server with 20 slots of 100 ms each: 200/s by Little's law"
 : >"$demo/places.log"
 "$plimsoll" serve score --listen 127.0.0.1:50053 --delay 100ms --max-streams 20 >"$demo/places.log" 2>&1 &
 places=$!

@@ -47,7 +47,7 @@ def main() -> None:
         if not files:
             without.append(f"{name}: {package['license'] or 'see its sources'}")
     if len(texts) < 10:
-        sys.exit(f"packaging/licences.py: only {len(texts)} licence texts were found: are the sources there?")
+        sys.exit(f"packaging/licences.py: only {len(texts)} licence texts were found: are the sources present?")
     print("Plimsoll's binary contains these libraries, under these licences.\n")
     for text, names in texts.items():
         print("=" * 100, "\n".join(dict.fromkeys(names)), "-" * 100, text, "", sep="\n")

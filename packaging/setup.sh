@@ -60,7 +60,7 @@ if ((${#need[@]})); then
     export DEBIAN_FRONTEND=noninteractive
     if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${need[@]}"; } >"$peers/apt.log" 2>&1; then
         tail -5 "$peers/apt.log" >&2
-        fail "apt-get could not install: ${need[*]} (is the network there? the whole output is in .peers/apt.log)"
+        fail "apt-get could not install: ${need[*]} (is the network available? the whole output is in .peers/apt.log)"
     fi
 fi
 
@@ -73,7 +73,7 @@ if ! fresh packaging "$sum" || ! "$peers/packaging/bin/python" -c 'import certif
     say "installing Zig, cargo-zigbuild, wheel and certifi into .peers/packaging"
     python3 -m venv --clear "$peers/packaging" || fail "python3 -m venv .peers/packaging failed: install python3-venv"
     "$peers/packaging/bin/pip" install --quiet --disable-pip-version-check -r packaging/requirements.txt ||
-        fail "pip could not install packaging/requirements.txt (is the network there?)"
+        fail "pip could not install packaging/requirements.txt (is the network available?)"
     stamp packaging "$sum"
 fi
 
@@ -81,21 +81,21 @@ if ! fresh nfpm "$nfpm_version" || [[ ! -x $peers/bin/nfpm ]]; then
     command -v go >/dev/null || fail "missing: go (the Go toolchain), which builds nfpm. Install it from your system or go.dev, and have it on PATH."
     say "building nfpm $nfpm_version"
     GOBIN=$peers/bin nice -n 10 go install "github.com/goreleaser/nfpm/v2/cmd/nfpm@$nfpm_version" 2>"$peers/nfpm.log" ||
-        fail "go install nfpm@$nfpm_version failed (is the Go module proxy within reach? the whole output is in .peers/nfpm.log)"
+        fail "go install nfpm@$nfpm_version failed (is the Go module proxy reachable? the whole output is in .peers/nfpm.log)"
     stamp nfpm "$nfpm_version"
 fi
 
 if [[ $scope == test ]] && { ! fresh actionlint "$actionlint_version" || [[ ! -x $peers/bin/actionlint ]]; }; then
     say "building actionlint $actionlint_version"
     GOBIN=$peers/bin nice -n 10 go install "github.com/rhysd/actionlint/cmd/actionlint@$actionlint_version" 2>"$peers/actionlint.log" ||
-        fail "go install actionlint@$actionlint_version failed (is the Go module proxy within reach? the whole output is in .peers/actionlint.log)"
+        fail "go install actionlint@$actionlint_version failed (is the Go module proxy reachable? the whole output is in .peers/actionlint.log)"
     stamp actionlint "$actionlint_version"
 fi
 
 for target in "${targets[@]}"; do
     [[ -d $(rustc --print sysroot)/lib/rustlib/$target/lib ]] && continue
     command -v rustup >/dev/null || fail "missing: Rust's standard library for $target, and no rustup to get it with. Install it from your system."
-    rustup target add "$target" || fail "rustup target add $target failed (is the network there?)"
+    rustup target add "$target" || fail "rustup target add $target failed (is the network available?)"
 done
 
 say "everything for '$scope' is there"

@@ -395,7 +395,7 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in TESTS]:
         sys.exit(f"packaging/test.py: unknown: {', '.join(unknown)}; there are {', '.join(TESTS)}")
     if os.geteuid() != 0:
-        sys.exit("packaging/test.py: only root may make root file systems: run sudo make test-dist")
+        sys.exit("packaging/test.py: creating root file systems needs root: run sudo make test-dist")
     failed = 0
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="plimsoll-") as scratch:

@@ -32,7 +32,7 @@ def take(cpu, share, parent):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--share", type=float, default=0.4, help="of each processor's time (0.4)")
+    parser.add_argument("--share", type=float, default=0.4, help="share of each processor's time (0.4)")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not options.command:

@@ -96,7 +96,7 @@ def wait_for(what, found):
         if result := found():
             return result
         time.sleep(0.1)
-    fail(f"{what}: not within {PATIENCE_S} s")
+    fail(f"{what}: timed out after {PATIENCE_S} s")
 
 
 class Background:

@@ -819,7 +819,7 @@ def main():
     parser.add_argument("--results", type=pathlib.Path, help="write each fault and what came of it to this file")
     options = parser.parse_args()
     if os.uname().machine != "x86_64":
-        sys.exit(f"tests/faults.py: {os.uname().machine}: only the registers of x86_64 are known")
+        sys.exit(f"tests/faults.py: {os.uname().machine}: only x86_64 is supported")
     program = options.program.resolve()
     # A trace of where a library panicked is no finding.
     os.environ["RUST_BACKTRACE"] = "0"

@@ -389,7 +389,7 @@ def build_all(copy):
             return binaries
         before = len(copy.unviable) + len(copy.alone)
         if not copy.blame(errors) or before == len(copy.unviable) + len(copy.alone):
-            fail("what does not compile is none of the changes:\n" + "".join(rendered))
+            fail("the compile errors are not in the changes:\n" + "".join(rendered))
         say(f"{len(copy.unviable)} do not compile, {len(copy.alone)} are built by themselves; again")
 
 

@@ -193,7 +193,7 @@ class Tests:
 
     def wait_for_setup(self):
         if self.setup.wait() != 0:
-            sys.exit("tests/run.py: what the tests need is not there (above); no test was run")
+            sys.exit("tests/run.py: what the tests need is missing (see above); no test was run")
 
     def build(self, *arguments):
         """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
@@ -233,7 +233,7 @@ class Tests:
             if examples:
                 examples.result()
         if chosen and self.passed + len(self.failures) == before:
-            self.fail(f"no test was run of those that {shlex.join(chosen)} chooses")
+            self.fail(f"no test matches {shlex.join(chosen)}")
 
     def run_binary(self, binary, chosen, slots):
         with slots:
@@ -287,7 +287,7 @@ class Tests:
         failed, flaky = self.rerun()
         refused = judge_flaky(flaky, History.of(name))
         for failure in flaky:
-            print(f"==> flaky: {failure.name}: it failed, and passed alone. It had printed:\n{failure.output}")
+            print(f"==> flaky: {failure.name}: it failed, then passed alone. Its first output:\n{failure.output}")
         for failure in failed:
             print(f"failed: {failure.name}")
         for failure in flaky:

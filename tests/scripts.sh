@@ -58,4 +58,4 @@ for compose in deploy/compose.yaml deploy/sessions.yaml; do
 done
 
 ((failures == 0)) || exit 1
-echo "scripts and container files: ${#shell[@]} shell, ${#python[@]} Python, all well"
+echo "scripts and container files: ${#shell[@]} shell, ${#python[@]} Python, all passed"

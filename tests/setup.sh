@@ -110,7 +110,7 @@ if ((${#need[@]})); then
     export DEBIAN_FRONTEND=noninteractive
     if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${need[@]}"; } >"$peers/apt.log" 2>&1; then
         tail -5 "$peers/apt.log" >&2
-        fail "apt-get could not install: ${need[*]} (is the network there? the whole output is in .peers/apt.log)"
+        fail "apt-get could not install: ${need[*]} (is the network available? the whole output is in .peers/apt.log)"
     fi
 fi
 
@@ -126,7 +126,7 @@ if ! fresh python "$sum" || ! "$peers/venv/bin/python" -c 'import grpc, granian'
     say "installing the Python peers into .peers/venv"
     python3 -m venv --clear "$peers/venv" || fail "python3 -m venv .peers/venv failed: install python3-venv"
     "$peers/venv/bin/pip" install --quiet --disable-pip-version-check -r tests/peers/requirements.txt ||
-        fail "pip could not install tests/peers/requirements.txt (is the network there?)"
+        fail "pip could not install tests/peers/requirements.txt (is the network available?)"
     stamp python "$sum"
 fi
 
@@ -172,7 +172,7 @@ if ! fresh java "$sum" || [[ ! -d $peers/java/lib ]]; then
     say "building the Java peers"
     rm -rf "$peers/java"
     mvn -q -B -f tests/peers/java/pom.xml -Dmaven.repo.local="$peers/m2" -Dpeer.build="$peers/java" package >"$peers/mvn.log" 2>&1 ||
-        fail "mvn package in tests/peers/java failed (is Maven Central within reach? the whole output is in .peers/mvn.log)"
+        fail "mvn package in tests/peers/java failed (is Maven Central reachable? the whole output is in .peers/mvn.log)"
     stamp java "$sum"
 fi
 
@@ -181,7 +181,7 @@ if ! fresh grpc-java "$sum" || [[ ! -d $peers/grpc-java/lib ]]; then
     say "installing the interop server of grpc-java"
     rm -rf "$peers/grpc-java"
     mvn -q -B -f tests/peers/grpc-java/pom.xml -Dmaven.repo.local="$peers/m2" -Dpeer.build="$peers/grpc-java" package >"$peers/mvn.log" 2>&1 ||
-        fail "mvn package in tests/peers/grpc-java failed (is Maven Central within reach? the whole output is in .peers/mvn.log)"
+        fail "mvn package in tests/peers/grpc-java failed (is Maven Central reachable? the whole output is in .peers/mvn.log)"
     stamp grpc-java "$sum"
 fi
 
@@ -190,33 +190,33 @@ command -v go >/dev/null || fail "missing: go (the Go toolchain). Install Go 1.2
 sum=$(checksum bench/peers/go.mod bench/peers/go.sum bench/peers/*/*.go)
 if ! fresh go "$sum" || [[ ! -x $peers/bin/go-score || ! -x $peers/bin/go-health || ! -x $peers/bin/go-tls || ! -x $peers/bin/go-http || ! -x $peers/bin/go-s3 || ! -x $peers/bin/go-connect || ! -x $peers/bin/go-compose ]]; then
     say "building the Go peers"
-    (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy within reach?)"
+    (cd bench/peers && go build -o "$peers/bin/" ./...) || fail "go build in bench/peers failed (is the Go module proxy reachable?)"
     stamp go "$sum"
 fi
 if ! fresh interop "$grpc_go_version" || [[ ! -x $peers/bin/interop-server ]]; then
     say "building the interop server of grpc-go $grpc_go_version"
     mkdir -p "$peers/interop"
     GOBIN=$peers/interop go install "google.golang.org/grpc/interop/server@$grpc_go_version" ||
-        fail "go install grpc/interop/server@$grpc_go_version failed (is the Go module proxy within reach?)"
+        fail "go install grpc/interop/server@$grpc_go_version failed (is the Go module proxy reachable?)"
     mv "$peers/interop/server" "$peers/bin/interop-server"
     rmdir "$peers/interop"
     stamp interop "$grpc_go_version"
 fi
 if [[ $scope == bench ]] && { ! fresh ghz "$ghz_version" || [[ ! -x $peers/bin/ghz ]]; }; then
     say "building ghz $ghz_version"
-    GOBIN=$peers/bin go install "github.com/bojand/ghz/cmd/ghz@$ghz_version" || fail "go install ghz@$ghz_version failed (is the Go module proxy within reach?)"
+    GOBIN=$peers/bin go install "github.com/bojand/ghz/cmd/ghz@$ghz_version" || fail "go install ghz@$ghz_version failed (is the Go module proxy reachable?)"
     stamp ghz "$ghz_version"
 fi
 
 if [[ $scope == bench ]] && { ! fresh vegeta "$vegeta_version" || [[ ! -x $peers/bin/vegeta ]]; }; then
     say "building vegeta $vegeta_version"
-    GOBIN=$peers/bin go install "github.com/tsenart/vegeta/v12@$vegeta_version" || fail "go install vegeta@$vegeta_version failed (is the Go module proxy within reach?)"
+    GOBIN=$peers/bin go install "github.com/tsenart/vegeta/v12@$vegeta_version" || fail "go install vegeta@$vegeta_version failed (is the Go module proxy reachable?)"
     stamp vegeta "$vegeta_version"
 fi
 
 if [[ $scope == bench ]] && { ! fresh oha "$oha_version" || [[ ! -x $peers/bin/oha ]]; }; then
     say "building oha $oha_version"
-    cargo install --quiet --locked --root "$peers" "oha@$oha_version" || fail "cargo install oha@$oha_version failed (is the registry within reach?)"
+    cargo install --quiet --locked --root "$peers" "oha@$oha_version" || fail "cargo install oha@$oha_version failed (is the registry reachable?)"
     stamp oha "$oha_version"
 fi
 
@@ -224,13 +224,13 @@ if [[ $scope == bench ]] && { ! fresh aiperf "$aiperf_version" || [[ ! -x $peers
     say "installing AIPerf $aiperf_version into .peers/aiperf (1.2 GB)"
     python3 -m venv --clear "$peers/aiperf" || fail "python3 -m venv .peers/aiperf failed: install python3-venv"
     "$peers/aiperf/bin/pip" install --quiet --disable-pip-version-check "aiperf==$aiperf_version" ||
-        fail "pip could not install aiperf==$aiperf_version (is the network there?)"
+        fail "pip could not install aiperf==$aiperf_version (is the network available?)"
     stamp aiperf "$aiperf_version"
 fi
 
 if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 ]]; }; then
     say "building k6 $k6_version"
-    GOBIN=$peers/bin go install "go.k6.io/k6@$k6_version" || fail "go install k6@$k6_version failed (is the Go module proxy within reach?)"
+    GOBIN=$peers/bin go install "go.k6.io/k6@$k6_version" || fail "go install k6@$k6_version failed (is the Go module proxy reachable?)"
     stamp k6 "$k6_version"
 fi
 
@@ -238,7 +238,7 @@ fi
 if [[ $scope == peers ]] && { ! fresh kustomize "$kustomize_version" || [[ ! -x $peers/bin/kustomize ]]; }; then
     say "building Kustomize $kustomize_version"
     GOBIN=$peers/bin go install "sigs.k8s.io/kustomize/kustomize/v5@$kustomize_version" ||
-        fail "go install kustomize@$kustomize_version failed (is the Go module proxy within reach?)"
+        fail "go install kustomize@$kustomize_version failed (is the Go module proxy reachable?)"
     stamp kustomize "$kustomize_version"
 fi
 
@@ -267,7 +267,7 @@ print("\n".join(f"-replace={path}={path}@v0.{sys.argv[1]}" for path in staging))
                 -o "$kubernetes/" "${packages[@]}" &&
             nice -n 15 go build -trimpath -ldflags '-s -w' -o "$kubernetes/etcd" go.etcd.io/etcd/server/v3
     ) >"$peers/kubernetes.log" 2>&1 ||
-        fail "Kubernetes could not be built (is the Go module proxy within reach? the whole output is in .peers/kubernetes.log)"
+        fail "Kubernetes could not be built (is the Go module proxy reachable? the whole output is in .peers/kubernetes.log)"
     rm -rf "$peers/kubernetes-module"
     stamp kubernetes "$sum"
 fi
@@ -278,7 +278,7 @@ if [[ $scope == peers ]] && { ! fresh mdbook "$mdbook" || [[ ! -x $peers/bin/mdb
     say "building mdBook ${mdbook##* } (minutes)"
     rm -f "$peers/bin/mdbook"
     make --no-print-directory .peers/bin/mdbook >"$peers/mdbook.log" 2>&1 ||
-        fail "mdBook could not be built (is crates.io within reach? the whole output is in .peers/mdbook.log)"
+        fail "mdBook could not be built (is crates.io reachable? the whole output is in .peers/mdbook.log)"
     stamp mdbook "$mdbook"
 fi
 
@@ -300,7 +300,7 @@ if [[ $scope == peers || $scope == bench ]] && { ! fresh openssl "$openssl_crate
             mkdir -p "$peers/newer" &&
             ln -sf ../bin/openssl-newer "$peers/newer/openssl"
     ) >"$peers/openssl.log" 2>&1 ||
-        fail "OpenSSL could not be built (is crates.io within reach? the whole output is in .peers/openssl.log)"
+        fail "OpenSSL could not be built (is crates.io reachable? the whole output is in .peers/openssl.log)"
     rm -rf "$peers/openssl"
     stamp openssl "$openssl_crate"
 fi

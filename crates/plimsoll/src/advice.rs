@@ -29,11 +29,11 @@ fn template(outcome: Outcome, socket: bool) -> &'static str {
             "is the server running, and is the path right?"
         }
         Outcome::TlsNotTls if socket => {
-            "a plaintext server? Then write the target without a secured scheme, and leave the TLS flags out"
+            "a plaintext server? Then write the target without a secured scheme, and omit the TLS flags"
         }
         Outcome::ConnectRefused => "is the server running, and are host and port right?",
         Outcome::ConnectTimeout => {
-            "is it the right port, and {plain} (plaintext) or {secured} (TLS) as the server speaks? {load.connect_timeout} gives a slow one more time"
+            "is it the right port, and {plain} (plaintext) or {secured} (TLS) as the server speaks? {load.connect_timeout} gives a slow server more time"
         }
         Outcome::TlsUnknownCa => {
             "give the CA that signed the server's certificate, or a self-signed one itself, with {tls.ca}"
@@ -42,13 +42,13 @@ fn template(outcome: Outcome, socket: bool) -> &'static str {
             "renew the server's certificate; if it is valid, this machine's clock is wrong"
         }
         Outcome::TlsCertificateNotYetValid => {
-            "wait until the server's certificate begins; if it has begun, this machine's clock is wrong"
+            "wait until the server's certificate becomes valid; if it already is, this machine's clock is wrong"
         }
         Outcome::TlsCertificateRevoked => {
             "give the server a certificate that is not revoked; {tls.crl} names the list that was checked"
         }
         Outcome::TlsNameMismatch => {
-            "use a host name that the certificate is for in the URL, or give it with {tls.server_name}"
+            "use a host name from the server's certificate in the URL, or give it with {tls.server_name}"
         }
         Outcome::TlsClientCertificateRequired => {
             "give a client certificate with {tls.cert} and {tls.key}"
@@ -58,20 +58,20 @@ fn template(outcome: Outcome, socket: bool) -> &'static str {
         }
         Outcome::TlsNotTls => "a plaintext server? Then write the target with {plain}",
         Outcome::TlsVersion => {
-            "allow a version of TLS that the server speaks with {tls.versions}, or allow this one on the server"
+            "allow a TLS version that the server supports with {tls.versions}, or allow this one on the server"
         }
         Outcome::TlsNoCommonParameters => {
-            "allow a cipher suite and a key-exchange group that both ends know ({tls.suites}, {tls.groups}); a server whose only key is RSA-PSS, Ed448 or DSA needs another one: these are not supported"
+            "allow a cipher suite and a key-exchange group that both ends support ({tls.suites}, {tls.groups}); a server whose only key is RSA-PSS, Ed448 or DSA needs another key: these are not supported"
         }
         Outcome::TlsBadCertificate | Outcome::TlsAlert | Outcome::TlsFailed => {
             "the server's log may say more; -v shows what was seen here"
         }
         Outcome::NoDescriptors => "raise `ulimit -n`, or use fewer connections",
         Outcome::NoPorts => {
-            "give more local addresses with {load.source_addresses}, each of them one of this machine"
+            "give more local addresses of this machine with {load.source_addresses}"
         }
         Outcome::NoSocket => {
-            "mend what this machine lacks; addresses in {load.source_addresses} must be its own"
+            "fix the named problem of this machine; addresses in {load.source_addresses} must belong to it"
         }
         _ => {
             "is the server running, is the address right, and is it {plain} (plaintext) or {secured} (TLS)?"

@@ -49,7 +49,7 @@ pub(crate) fn parse(
         print(&error);
         if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(
-                "note: the value is that of {variable} in the environment"
+                "note: the value comes from the environment variable {variable}"
             ));
         }
         if error.use_stderr() {
@@ -130,7 +130,7 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
         Some(id) => Err(clap::Error::raw(
             clap::error::ErrorKind::ArgumentConflict,
             format!(
-                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write what belongs to `{inner}` after it\n",
+                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write the flags of `{inner}` after it\n",
                 id.as_str().replace('_', "-")
             ),
         )),

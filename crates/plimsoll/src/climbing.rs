@@ -100,7 +100,7 @@ pub(crate) fn execute(
     Team::make(asked.meeting, process, of_step, |team| {
         if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
             console::notice(
-                "over shards rungs have slices, each a run of all shards: batches are timed by one clock, and shards have one each",
+                "across shards, rungs are measured in slices, each a run of all shards: batches need one clock, and each shard has its own",
             );
         }
         measure(Climb::prepare(outline.clone(), asked, team)?)
@@ -292,7 +292,7 @@ impl<'a> Climb<'a> {
         self.in_turns = kept.map(|(measured, _)| measured).collect();
         self.compare_turns();
         if self.record.rungs.is_empty() {
-            return Err(Failure::error("ladder.via: every rung was left out"));
+            return Err(Failure::error("ladder.via: every rung was skipped"));
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ fn printed(command: &str) -> Result<String, String> {
         return Err(format!("`{command}` ended with {}: {line}", output.status));
     }
     let text = String::from_utf8(output.stdout);
-    let text = text.map_err(|_| format!("`{command}` printed something that is no text"))?;
+    let text = text.map_err(|_| format!("`{command}` printed something that is not text"))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 

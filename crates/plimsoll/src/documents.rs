@@ -296,7 +296,7 @@ impl Contents {
                 () if SearchRecord::is_in(dir) || LadderRecord::is_in(dir) => {
                     return Err(Failure::usage(
                         format_args!("{} is not a single run", dir.display()),
-                        "a report is of one search, one ladder, or runs: give it alone, or run directories only",
+                        "a report shows one search, one ladder, or runs: give one search or ladder alone, or only run directories",
                     ));
                 }
                 () => {}

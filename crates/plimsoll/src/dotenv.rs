@@ -25,13 +25,13 @@ pub(crate) struct Unreadable {
 /// Why a line can't be parsed.
 type Problem = &'static str;
 
-const NO_NAME: Problem = "no NAME=value: a name has letters, digits, `_`, `.` and `-`";
+const NO_NAME: Problem = "expected NAME=value: a name has letters, digits, `_`, `.` and `-`";
 const OPEN_QUOTE: Problem = "a quote is not closed";
 const BEHIND_QUOTE: Problem =
     "something follows the closing quote: a comment begins with a blank and #";
 const OPEN_BRACE: Problem =
     "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
-const NOT_SET: Problem = "it demands a variable that is not set (${NAME:?…})";
+const NOT_SET: Problem = "it requires a variable that is not set (${NAME:?…})";
 
 /// Maximum nesting of defaults within defaults.
 const MAX_DEPTH: u32 = 16;
@@ -40,7 +40,7 @@ const MAX_VALUE: usize = 1 << 20;
 /// Maximum total length of a file's values, bytes.
 const MAX_HELD: usize = 4 << 20;
 const TOO_LONG: Problem =
-    "too long: a value has at most 1 MiB, all of them 4 MiB, and defaults in defaults have an end";
+    "too long: the limits are 1 MiB a value, 4 MiB for all, and a few levels of nested defaults";
 
 /// Parses a file's text. `process` looks up the process's variables, which take precedence in `$NAME`.
 pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Variables {

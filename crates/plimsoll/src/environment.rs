@@ -40,11 +40,11 @@ directory. These variables work as well, with bare numbers:
                                session, stack run: --reconnects, --reconnect-pause,
                                --reconnect-pause-most, in seconds
   JWT_SECRET, JWT_ALGORITHM    serve llm, relay gateway: the tokens' secret; HS256
-A flag wins over PLIMSOLL_…, that over these names, that over .env, that over .env.loadtest.
-No file sets what runs a command, loads code or writes secrets down.
+Precedence: flag, PLIMSOLL_…, these names, .env, .env.loadtest.
+No file can set variables that run commands, load code or write secrets.
 
-Exit codes: 0 done, 1 error or not one call succeeded, 2 wrong usage or plan, 90 the run
-proves nothing (with objectives), 99 an objective was missed, 130 interrupted.";
+Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 90 inconclusive
+(with objectives), 99 an objective was missed, 130 interrupted.";
 
 /// Aliases that several commands have; those of protocols are in the registry.
 const COMMON_ALIASES: [Alias; 19] = [
@@ -168,7 +168,7 @@ impl Environment {
             match never {
                 Some((_, why)) => {
                     let problem = format!(
-                        "{why}, so no file sets it: give the flag, or set the variable of the process"
+                        "{why}, so a file can't set it: give the flag, or set the environment variable"
                     );
                     self.refuse(file.to_owned(), Some(name), problem);
                 }
@@ -192,7 +192,7 @@ impl Environment {
     /// Returns a message for each rejected variable.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
         let left_out = self.refused.iter();
-        left_out.map(|refusal| format!("{}; it is left out", refusal.text()))
+        left_out.map(|refusal| format!("{}; ignored", refusal.text()))
     }
 
     /// Returns the failure of a command that has a flag with this variable, if an env file's value for it was
@@ -210,7 +210,7 @@ impl Environment {
         })?;
         Some(Failure::usage(
             refusal.text(),
-            "mend the line, or give the flag that it stands for",
+            "fix the line, or give the flag that it stands for",
         ))
     }
 
@@ -406,7 +406,7 @@ fn text_of(path: &Path) -> Result<String, String> {
     let size = path.metadata().map_err(|e| e.to_string())?.len();
     if size > MAX_FILE {
         return Err(format!(
-            "{size} bytes, and a file of variables has at most {MAX_FILE}"
+            "{size} bytes: a file with variables may have at most {MAX_FILE}"
         ));
     }
     input::read_to_string(path).map_err(|e| e.to_string())

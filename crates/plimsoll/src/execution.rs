@@ -262,10 +262,10 @@ pub(crate) fn carry_out(
     if barrier.is_some() {
         return Err(Failure::usage(
             format_args!(
-                "load.processes (--processes): rungs that are up together are loaded by one process, and {} are asked for or needed",
+                "load.processes (--processes): rungs that are up together are loaded by one process, and {} are requested or needed",
                 spread.processes
             ),
-            "use fewer connections and one process, or let rungs have slices of their own: --slice 2s",
+            "use fewer connections and one process, or measure the rungs in slices: --slice 2s",
         )
         .into());
     }

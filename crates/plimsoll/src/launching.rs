@@ -34,10 +34,7 @@ impl Load {
         let (spec, text) = planning::read(path)?;
         if !spec.lanes.is_empty() {
             return Err(Failure::usage(
-                format_args!(
-                    "{}: shards can't carry out a plan with lanes",
-                    path.display()
-                ),
+                format_args!("{}: shards can't run a plan with lanes", path.display()),
                 "lanes run on one machine: give each kind of call a plan",
             ));
         }

@@ -120,7 +120,7 @@ impl Throttle {
         if left_out == 0 {
             return;
         }
-        let text = format!("left out {left_out} more of these");
+        let text = format!("omitted {left_out} more of these");
         let at = jiff::Timestamp::now();
         console::line(match self.format {
             Format::Text => format!("{at} {level:>5} {text}"),

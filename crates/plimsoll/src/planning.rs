@@ -90,7 +90,7 @@ pub(crate) fn plan(
 fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     match plan.watch {
         Watch::Pid(pid) if Watched::pid(pid).usage().is_none() => {
-            let problem = format!("there is no process {pid}, or this user may not look into it");
+            let problem = format!("there is no process {pid}, or this user may not inspect it");
             let problem = Problem::new("watch.pid", problem);
             Err(vec![problem.help(
                 "give the id of a running process of your own (pgrep NAME finds it), or leave it out",

@@ -70,7 +70,7 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
         .collect();
     let more = match left_out {
         0 => String::new(),
-        n => format!("; the first {MAX_SHOWN} kinds of them, and not {n} more"),
+        n => format!("; the first {MAX_SHOWN} kinds are shown, {n} more are not"),
     };
     if shown.len() == 1 {
         return Failure::new(Exit::Usage, Report::new(shown.remove(0)));
@@ -230,7 +230,7 @@ mod tests {
         let failure = super::failure((0..50).map(other).collect(), &Source::Flags);
         assert_eq!(
             failure.to_string(),
-            "the command line has 50 problems; the first 20 kinds of them, and not 30 more"
+            "the command line has 50 problems; the first 20 kinds are shown, 30 more are not"
         );
     }
 

@@ -37,7 +37,7 @@ pub(crate) fn leave_wide_vectors() {
         .args(arguments)
         .env(CPU_FLAGS_VARIABLE, WITHOUT_AVX512)
         .exec();
-    tracing::debug!("starting anew without AVX-512: {problem}");
+    tracing::debug!("restarting without AVX-512: {problem}");
 }
 
 #[cfg(not(target_arch = "x86_64"))]

@@ -73,7 +73,7 @@ fn no_live_view() -> Option<&'static str> {
         return Some("stderr is not a terminal");
     }
     if std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb") {
-        return Some("the terminal can't be drawn on (TERM)");
+        return Some("the terminal does not support the live view (TERM)");
     }
     // Changing the terminal from the background would stop the process (SIGTTOU).
     if tcgetpgrp(&terminal).ok() != Some(getpgrp()) {

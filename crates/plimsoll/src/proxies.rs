@@ -136,7 +136,7 @@ impl Proxy {
     pub(crate) fn installed(&'static self) -> Result<Installed, String> {
         let Proxy { title, install, .. } = self;
         let program = (self.find)()
-            .ok_or_else(|| format!("{title} is not on PATH nor in /usr/sbin: {install}"))?;
+            .ok_or_else(|| format!("{title} is not on PATH or in /usr/sbin: {install}"))?;
         let version = (self.version)(&program).ok_or_else(|| {
             format!(
                 "{} does not print a version as {title} does: {install}",

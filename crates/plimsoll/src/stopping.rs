@@ -70,7 +70,8 @@ pub(crate) fn on_signal(wished: impl FnMut(Wish) + Send + 'static) -> Result<(),
 }
 
 /// Message printed at the first signal.
-pub(crate) const CALLS_MAY_END: &str = "stopping: calls in flight may end (once more: at once)";
+pub(crate) const CALLS_MAY_END: &str =
+    "stopping: waiting for calls in flight (once more: stop at once)";
 
 /// Future that completes when a server is to stop.
 pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;

@@ -166,7 +166,7 @@ impl Wanted {
         }
         if !headers.is_empty() {
             return Err(Failure::usage(
-                "--telemetry-header: scrapes have no header fields of ours",
+                "--telemetry-header: scrapes don't send header fields",
                 "leave it out, or give --telemetry the URL of an OTLP collector",
             ));
         }
@@ -196,7 +196,7 @@ fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
         })
     });
     if let Err(why) = told {
-        console::notice(format_args!("no more telemetry: {why}; the load goes on"));
+        console::notice(format_args!("telemetry stopped: {why}; the load continues"));
     }
 }
 
@@ -239,7 +239,7 @@ async fn post(
         biased;
         posted = post_all(collector, runs, news) => posted,
         () = too_late => Err(format!(
-            "the collector did not take the last figures within {} s of the end",
+            "the collector did not accept the last metrics within {} s of the end",
             END_LIMIT.as_secs()
         )),
     }
@@ -263,7 +263,7 @@ async fn post_all(
         if let Err(why) = collector.post(&client, &metrics).await
             && !std::mem::replace(&mut complained, true)
         {
-            console::notice(format_args!("--telemetry: {why}; the load goes on"));
+            console::notice(format_args!("--telemetry: {why}; the load continues"));
         }
         if !more {
             return Ok(());

@@ -130,7 +130,7 @@ fn overhead_is_in_every_document_with_times() {
         let refused = report(&flags);
         assert_eq!(refused.status.code(), Some(2), "{flags:?}");
         assert!(refused.stdout.is_empty(), "{flags:?}");
-        let why = "--overhead-over: nothing that is asked for shows it";
+        let why = "--overhead-over: no requested output shows it";
         assert!(stderr_of(&refused).contains(why), "{flags:?}");
         // A variable applies to whichever command shows it.
         let mut command = place.command(&[&["report", "run"], &flags[..]].concat());

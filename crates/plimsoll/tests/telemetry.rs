@@ -284,7 +284,7 @@ fn silent_collector_does_not_block_exit() {
     let ended = place.run(&load(&url, &collector_url, "2s"));
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     let said = support::stderr_of(&ended);
-    let last = "did not take the last figures within 3 s of the end";
+    let last = "did not accept the last metrics within 3 s of the end";
     assert!(said.contains(last), "{said}");
 }
 

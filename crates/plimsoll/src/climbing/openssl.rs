@@ -150,6 +150,6 @@ pub(super) fn start(
             "ladder.library: `openssl s_server` did not start: {}",
             last.unwrap_or("it printed nothing")
         ),
-        "OpenSSL 3.5 and newer know ML-KEM and ML-DSA: put such a one first on PATH, or leave those rungs out",
+        "ML-KEM and ML-DSA need OpenSSL 3.5 or newer: put one first on PATH, or leave those rungs out",
     ))
 }

@@ -48,7 +48,7 @@ impl Outline {
         let length = options.slice.map_or(DEFAULT_SLICE, |p| p.0);
         if length < Duration::from_millis(100) {
             return Err(Failure::usage(
-                "--slice: shorter than 100ms measures nothing",
+                "--slice: must be at least 100ms",
                 "use a duration such as \"2s\"",
             ));
         }
@@ -228,7 +228,7 @@ impl fmt::Display for Outline {
                     let most = self.length * turning.stretches;
                     write!(
                         f,
-                        ", and again until it is known, for {} at most",
+                        ", repeated until the gate or resolution is decided, for {} at most",
                         planned(most)
                     )?;
                 }
@@ -258,7 +258,7 @@ impl fmt::Display for Outline {
         }
         write!(
             f,
-            "{} of load at most, and what starting and connecting take",
+            "{} of load at most, plus the time to start and connect",
             planned(Duration::from_secs(all.as_secs_f64().ceil() as u64))
         )
     }
@@ -268,7 +268,7 @@ impl fmt::Display for Outline {
 fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
     if options.serve.is_some() {
         return Err(Failure::usage(
-            "ladder.serve with --rendezvous: servers that a ladder starts are reached from their own machine only",
+            "ladder.serve with --rendezvous: servers that a ladder starts can be reached only from their own machine",
             "start the server yourself, and name it with --target, or a target for each rung",
         ));
     }
@@ -276,7 +276,7 @@ fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Fail
         None => Ok(()),
         Some(rung) => Err(Failure::usage(
             format_args!(
-                "ladder.via with --rendezvous: the sidecars or the proxy of rung \"{}\" are reached from their own machine only",
+                "ladder.via with --rendezvous: the sidecars or the proxy of rung \"{}\" can be reached only from their own machine",
                 rung.name
             ),
             "start them yourself (a sidecar: plimsoll relay sidecar), and give each a rung with its target",

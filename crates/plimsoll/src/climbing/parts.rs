@@ -66,7 +66,7 @@ pub(super) fn wanted(
     };
     if turning.is_none() {
         return wrong(
-            "these rungs have slices, and parts are of rungs that are up together",
+            "parts need rungs that are up together, and these are measured in slices",
             "leave it out, or measure the rungs together: --batch 20",
         );
     }
@@ -79,9 +79,11 @@ pub(super) fn wanted(
             );
         };
         let lacks = match part {
-            Part::Memory if !served => "the memory of a server that is not ours is not known",
+            Part::Memory if !served => {
+                "the memory of a server that the ladder did not start is not known"
+            }
             Part::Connections | Part::Resumed | Part::Memory if !all_kept => {
-                "some rungs keep no connections"
+                "some rungs don't keep connections open"
             }
             Part::Resumed if !rungs.iter().any(is_secured) => "no rung has TLS",
             _ => "",

@@ -45,7 +45,7 @@ pub(super) fn leave_out(rungs: &mut Vec<RungSpec>) -> Result<(Available, Vec<Ski
     match skipped.first().filter(|_| rungs.is_empty()) {
         Some(first) => Err(Failure::error_with_help(
             format_args!("ladder.via: no rung can be measured: {}", first.reason),
-            "`plimsoll proxies` lists what is here, what each proxy carries and how to get it",
+            "`plimsoll proxies` lists the proxies of this machine, what each supports, and how to install others",
         )),
         None => Ok((available, skipped)),
     }
@@ -56,7 +56,7 @@ fn find(rung: &RungSpec, available: &mut Available) -> Result<(), String> {
         return Ok(());
     };
     if !available.contains_key(name) {
-        let proxy = proxies::named(name).ok_or_else(|| format!("{name} is no proxy"))?;
+        let proxy = proxies::named(name).ok_or_else(|| format!("{name} is not a known proxy"))?;
         available.insert(name, proxy.installed()?);
     }
     let Some(installed) = available.get(name) else {
@@ -217,7 +217,7 @@ impl Proxied {
             match death {
                 Some(None) => continue,
                 Some(Some(how)) if hop.death.is_none() => {
-                    hop.lose(format!("the proxy ended while it was measured ({how})"));
+                    hop.lose(format!("the proxy exited during the measurement ({how})"));
                 }
                 _ => {}
             }
@@ -249,7 +249,7 @@ impl Hop {
             self.log.display()
         );
         console::notice(format_args!(
-            "{} is left out, and the other rungs go on: {why}",
+            "{} is skipped, and the other rungs continue: {why}",
             self.rung
         ));
         self.death = Some(why);

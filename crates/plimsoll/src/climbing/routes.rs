@@ -137,7 +137,7 @@ pub(super) fn upstream_of(
         (Some(ca), _) => Some(absolute(ca)),
         (None, _) => Some(system().ok_or_else(|| {
             wrong(
-                "this machine has no file of trusted certificates that a proxy could read",
+                "no file of trusted CA certificates that a proxy can read was found on this machine",
                 "give tls.ca",
             )
         })?),
@@ -151,7 +151,7 @@ pub(super) fn upstream_of(
         }),
         (Secured::Mutual, ..) => {
             return Err(wrong(
-                "the proxy has no certificate to show to the server",
+                "the proxy has no client certificate for the server",
                 "give tls.cert and tls.key in the plan",
             ));
         }

@@ -196,7 +196,7 @@ impl Servers {
                 if rungs.is_empty() {
                     return Err(Failure::error_with_help(
                         format_args!("ladder.network: {reason}"),
-                        "run it as a user who may administer the network, or measure \"localhost\" as well",
+                        "run it as a user with the right to administer the network (such as root), or measure \"localhost\" as well",
                     ));
                 }
                 let out: Vec<RungSpec> = out;

@@ -192,7 +192,7 @@ impl Target {
             .iter()
             .find_map(Address::tcp)
             .ok_or_else(|| {
-                wrong("it is a Unix socket, which no port leads to: give HOST:PORT".to_owned())
+                wrong("it is a Unix socket, which has no port: give HOST:PORT".to_owned())
             })?;
         Ok(Target {
             address,

@@ -20,10 +20,12 @@ pub(super) fn turns(
     let no = |why: &str| Err(why.to_owned());
     let any = |is: fn(&Spec) -> bool| rungs.iter().any(|rung| is(&rung.spec));
     if any(|spec| spec.load.clients.is_none()) {
-        return no("batches at full load are those of a closed loop, and the load has a rate");
+        return no("batches at full load need a closed loop, and the load has a rate");
     }
     if options.serve.is_none() {
-        return no("the servers are not the sweep's own, whose CPU could be divided among batches");
+        return no(
+            "the sweep did not start the servers, so their CPU time can't be divided among batches",
+        );
     }
     if any(|spec| !spec.objective.is_empty() || spec.load.precision.is_some()) {
         return no("objectives and load.precision are judged by whole slices");
@@ -31,7 +33,7 @@ pub(super) fn turns(
     let turns = options.batch.is_some() || options.resolution.is_some();
     if turns || options.fail_if.is_some() || options.parts.is_some() {
         return no(
-            "batches at full load last a time: they have no number of calls, gates, resolution or parts",
+            "batches at full load have a duration: they have no number of calls, gates, resolution or parts",
         );
     }
     let (mut bytes, mut handshakes) = (0, 0);
@@ -39,7 +41,7 @@ pub(super) fn turns(
         let (load, size) = (&rung.spec.load, rung.spec.file().and_then(|(_, size)| size));
         let Some(size) = size else {
             return no(
-                "how long batches have to be is not known where the plan gives no size of the files",
+                "the length of batches depends on the size of the files, and the plan gives none",
             );
         };
         let clients = load.clients.unwrap_or(1);
@@ -50,7 +52,7 @@ pub(super) fn turns(
     }
     let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
     pieces::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short for as many batches of every link as intervals need, with so much in flight (--duration)", planned(length)))
+        .ok_or_else(|| format!("{} are too short for the batches of every link that intervals need, with so much in flight (--duration)", planned(length)))
 }
 
 /// Describes the batches in a sentence.

@@ -80,7 +80,7 @@ impl Turning {
         let turning = Turning::wanted(spec, rungs, asked, &options)?;
         if turning.is_err() && options.resolution.is_some() {
             return Err(Failure::usage(
-                "ladder.resolution (--resolution): these rungs have slices, and only batches go on until they are resolved",
+                "ladder.resolution (--resolution): needs batches, and these rungs are measured in slices",
                 "leave it out, or measure the rungs together: --batch 20",
             ));
         }
@@ -96,10 +96,10 @@ impl Turning {
         let wanted = options.batch;
         if options.slice.is_some() || options.rounds.is_some() {
             return match wanted {
-                None => Ok(Err("slices or rounds are asked for".to_owned())),
+                None => Ok(Err("slices or rounds are set".to_owned())),
                 Some(_) => Err(Failure::usage(
                     "ladder.batch: with ladder.slice or ladder.rounds",
-                    "rungs have batches or rounds of slices: leave one of them out",
+                    "rungs are measured in batches or in rounds of slices: leave one of them out",
                 )),
             };
         }
@@ -113,7 +113,7 @@ impl Turning {
                 None => Ok(Err(obstacle)),
                 Some(_) => Err(Failure::usage(
                     format_args!("ladder.batch (--batch): {obstacle}"),
-                    "let each rung have slices of its own: --slice 2s",
+                    "measure each rung in slices: --slice 2s",
                 )),
             };
         }
@@ -130,7 +130,7 @@ impl Turning {
         let calls = wanted.unwrap_or(DEFAULT_TURN_CALLS);
         if calls == 0 {
             return Err(Failure::usage(
-                "ladder.batch: batches of 0 calls measure nothing",
+                "ladder.batch: must be at least 1",
                 "use 20, or leave it out",
             ));
         }
@@ -138,17 +138,17 @@ impl Turning {
         if left_out >= calls {
             return Err(Failure::usage(
                 format_args!(
-                    "ladder.warmup_calls: {left_out} of the {calls} calls of a batch leave none"
+                    "ladder.warmup_calls: {left_out} of the {calls} calls of a batch are discarded, which leaves none"
                 ),
-                "count more of them, or give batches more calls: ladder.batch (--batch)",
+                "discard fewer, or give batches more calls: ladder.batch (--batch)",
             ));
         }
         let (resolution, budget) = (options.resolution, options.budget);
         let gated = options.fail_if.is_some();
         if budget.is_some() && resolution.is_none() && !gated {
             return Err(Failure::usage(
-                "ladder.budget (--budget): nothing is asked for that could take longer",
-                "name what is to be known: --resolution 1us, or --fail-if 'p99 +3%'; for a given time there is --duration",
+                "ladder.budget (--budget): needs --resolution or --fail-if",
+                "add --resolution 1us or --fail-if 'p99 +3%'; for a fixed time, use --duration",
             ));
         }
         let length = match &spec.load.rate {
@@ -228,19 +228,19 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
     let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
     let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
     if asked.over_shards() {
-        return Some("batches are timed by one clock, and shards have one each".to_owned());
+        return Some("batches need one clock, and each shard has its own".to_owned());
     }
     if rungs.len() < 2 {
-        return Some("there is one rung only".to_owned());
+        return Some("there is only one rung".to_owned());
     }
     if rungs.len() > MAX_RUNGS {
         return Some(format!(
-            "{} rungs can't be up together, {MAX_RUNGS} can",
+            "{} rungs can't be up together: at most {MAX_RUNGS} can",
             rungs.len()
         ));
     }
     if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
-        return Some("batches are dealt from a rate, and a closed loop has none".to_owned());
+        return Some("batches need a rate, and a closed loop has none".to_owned());
     }
     if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
         return Some("sessions and held connections last longer than batches".to_owned());
@@ -249,7 +249,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
         .windows(2)
         .any(|two| schedule(&two[0]) != schedule(&two[1]))
     {
-        return Some("batches are dealt from one schedule, and the rungs have several".to_owned());
+        return Some("batches need one schedule, and the rungs have several".to_owned());
     }
     // Prefer slices, whose restarted servers give the memory per connection, unless interleaving is requested.
     if !wanted
@@ -258,7 +258,7 @@ fn obstacle(spec: &Spec, rungs: &[RungSpec], asked: &Asked<'_>, wanted: bool) ->
             .iter()
             .any(|rung| connections(rung) >= MANY_CONNECTIONS)
     {
-        return Some("servers are started afresh to measure memory a connection".to_owned());
+        return Some("measuring memory per connection restarts the servers".to_owned());
     }
     None
 }
@@ -322,7 +322,7 @@ impl Climb<'_> {
                     |us| format!("resolved to ±{}", time(us)),
                 );
                 series.notice(format_args!(
-                    "{found} after {} s: going on{}",
+                    "{found} after {} s: continuing{}",
                     (f64::from(sitting) * self.record.slice_s).round(),
                     at_most(sitting)
                 ));

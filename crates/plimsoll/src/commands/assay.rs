@@ -16,10 +16,10 @@ use crate::documents::{Json, load, print_json};
 use crate::failure::{Exit, Failure};
 use findings::Assay;
 
-/// Compare a run with what was true: the envelope of the `serve known` that it measured.
+/// Compare a run with the true response times in the envelope of `serve known`.
 ///
-/// The envelope is checked against its commitment first, and every delay is drawn again. Then each percentile of the
-/// run's response time is held against what a client that is never late would have seen.
+/// The envelope is checked against its commitment first, and every delay is recomputed. Then each percentile of the
+/// run's response time is compared with what a client that is never late would have measured.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: a run against `plimsoll serve known --law law.toml --envelope envelope.jsonl`, once that has ended
@@ -39,8 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "HASH")]
     commitment: Option<String>,
 
-    /// How long the way between both ends may take, there and back. It is in what the run measured, and not in what the
-    /// server knows.
+    /// Maximum network round-trip time, which the run's measurements include and the server's do not.
     #[arg(long, value_name = "TIME", default_value = "50us")]
     path: Period,
 

@@ -139,7 +139,7 @@ fn fill_in_time(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
     }
     load.duration = Some(Period(DEFAULT_DURATION));
     Some(format!(
-        "no load was given: connections are held for {}; --connections 5000 --for 1m asks for other ones",
+        "no load was given: connections are held for {}; --connections 5000 --for 1m changes that",
         planned(DEFAULT_DURATION)
     ))
 }

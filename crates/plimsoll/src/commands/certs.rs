@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure};
     plimsoll certs certs --name api.test"
 )]
 pub(crate) struct Arguments {
-    /// The folder for the six files; made if it is missing.
+    /// The folder for the six files; created if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 
@@ -58,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "WHICH")]
     revoke: Vec<Leaf>,
 
-    /// Overwrite files that are there.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
 

@@ -120,7 +120,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
         if !known.insert(place) {
             return Err(Failure::usage(
                 format_args!("{} is given twice", run.dir.display()),
-                "measure again: a difference can be seen from about six runs a side on",
+                "measure again: it takes about six runs a side to see a difference",
             ));
         }
     }

@@ -156,7 +156,7 @@ impl Arguments {
         ] {
             if given {
                 return Err(Failure::usage(
-                    format_args!("{flag}: the trials of a search have lengths of their own"),
+                    format_args!("{flag}: a search sets the duration of its trials"),
                     "leave it out, or use --trial, --confirm and --budget",
                 ));
             }
@@ -212,13 +212,13 @@ fn begin(spec: &mut Spec) -> f64 {
 fn check(plan: &Plan) -> Result<(), Failure> {
     if let Arrivals::Closed { .. } = plan.load.arrivals {
         return Err(Failure::usage(
-            "load.clients: a search varies the rate, and clients that wait for answers have none",
+            "load.clients: a search varies the rate, and a closed loop has none",
             "give load.rate (open loop) instead of load.clients",
         ));
     }
     if plan.objectives.is_empty() {
         return Err(Failure::usage(
-            "the plan has no objective, so every rate would do",
+            "the plan has no objective, so every rate would pass",
             "add a section [objective] with \"p99\" = \"< 10ms\", or give --objective 'p99 < 10ms'",
         ));
     }

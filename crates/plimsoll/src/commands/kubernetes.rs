@@ -57,8 +57,8 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pods: PodFlags,
 
-    /// Hand the objects to kubectl, wait for the job, write the run directory from the bucket, and exit as the
-    /// run does.
+    /// Apply the manifests with kubectl, wait for the job, write the run directory from the bucket, and exit with the
+    /// run's exit code.
     #[arg(long)]
     apply: bool,
 
@@ -79,9 +79,9 @@ pub(crate) fn execute(
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
         (Some(url), _) if url.starts_with("file:") || url.starts_with("tcp:") => {
             let what = if url.starts_with("file:") {
-                "be a folder of each pod's own"
+                "be a separate folder in each pod"
             } else {
-                "have to be the name of shard 0's pod"
+                "need the name of shard 0's pod"
             };
             return Err(Failure::usage(
                 format_args!("--rendezvous: {url} would {what}"),
@@ -116,15 +116,15 @@ pub(crate) fn execute(
         (StopLevel::Run, _) => Ok(()),
         (StopLevel::Graceful, Meeting::Url(url)) => {
             if !std::mem::replace(&mut asked, true) {
-                console::notice("the run is asked to end (once more: it goes on unobserved)");
+                console::notice("stopping the run (once more: leave it running and stop watching)");
                 shards::ask_to_end(url, &run_id)?;
             }
             Ok(())
         }
         _ => Err(Failure::helped(
             Exit::Interrupted,
-            format_args!("no longer waiting: the job {name} goes on"),
-            &format!("kubectl delete job {name} ends it"),
+            format_args!("no longer waiting: the job {name} continues"),
+            &format!("kubectl delete job {name} stops it"),
         )),
     };
     let outcome = job.wait(&mut interrupted)?;

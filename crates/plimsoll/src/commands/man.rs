@@ -20,7 +20,7 @@ use crate::failure::{Exit, Failure};
     man -l pages/plimsoll-grpc.1"
 )]
 pub(crate) struct Arguments {
-    /// The folder that the pages go to; made if it is missing.
+    /// The folder that the pages go to; created if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PROXY")]
     config: Option<String>,
 
-    /// What it is to carry: HTTP/1.1, HTTP/2, gRPC, WebSocket or TCP.
+    /// The protocol to proxy: HTTP/1.1, HTTP/2, gRPC, WebSocket or TCP.
     #[arg(long, value_name = "PROTOCOL", default_value = "HTTP/1.1", requires = "config", value_parser = wire)]
     carry: Wire,
 
@@ -62,7 +62,7 @@ fn show_configuration(arguments: &Arguments, name: &str) -> Result<(), Failure> 
     let proxy = named(name).ok_or_else(|| {
         let names: Vec<&str> = PROXIES.iter().map(|proxy| proxy.name).collect();
         Failure::usage(
-            format_args!("--config: `{name}` is no proxy that is known here"),
+            format_args!("--config: `{name}` is not a known proxy"),
             &format!("use one of {}", names.join(", ")),
         )
     })?;
@@ -101,7 +101,7 @@ fn described(proxy: &Proxy, found: &Result<crate::proxies::Installed, String>) -
             installed.describe(),
             installed.program.display()
         ),
-        Err(why) => format!("not here: {why}"),
+        Err(why) => format!("not available: {why}"),
     };
     let remark = match proxy.remark {
         "" => String::new(),

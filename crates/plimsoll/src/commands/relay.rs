@@ -94,7 +94,7 @@ struct GatewayArguments {
     #[arg(long, value_name = "TIME", default_value = "30s")]
     ping_timeout: Period,
 
-    /// The most sessions at once; the gateway answers more with 503 and Retry-After.
+    /// Maximum sessions; the gateway answers further ones with 503 and Retry-After.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     max_sessions: usize,
 
@@ -276,7 +276,7 @@ impl BusFlags {
         let subscribers = self.subscribers.min(MAX_SUBSCRIBERS);
         if subscribers < self.subscribers {
             console::confirmation(format_args!(
-                "--subscribers {}: {subscribers} connections carry as much, so no more are opened",
+                "--subscribers {}: {subscribers} connections suffice for any load, so no more are opened",
                 self.subscribers
             ));
         }
@@ -394,13 +394,13 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     });
     match read {
         Ok(config) => {
-            console::notice(format_args!("{name}: read again"));
+            console::notice(format_args!("{name}: reloaded"));
             // Relaying does not depend on this output.
             if let Err(failure) = announce_routes(sidecar, &config) {
                 console::notice(format_args!("{failure}"));
             }
         }
-        Err(failure) => console::notice(format_args!("nothing is changed: {failure}")),
+        Err(failure) => console::notice(format_args!("not reloaded, nothing changed: {failure}")),
     }
 }
 
@@ -429,7 +429,7 @@ fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
     }
     for route in config.faulty_routes() {
         console::notice(format_args!(
-            "FAULTS: route {route}: calls are harmed on purpose"
+            "FAULTS: route {route}: faults are injected into calls"
         ));
     }
     for (route, address) in sidecar.listening() {
@@ -447,7 +447,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     let service = &arguments.service;
     if service.bus.redis.is_none() && !arguments.echo {
         return Err(Failure::usage(
-            "--redis is missing: a gateway of its own receives from its backends over Redis",
+            "--redis is missing: a standalone gateway receives from its backends over Redis",
             "give --redis redis://HOST:PORT; for one process without Redis: plimsoll serve llm --with-gateway HOST:PORT",
         ));
     }

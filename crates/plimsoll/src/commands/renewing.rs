@@ -36,9 +36,9 @@ pub(super) fn at_hangup(
         };
         for (what, renewed) in [("certificates", certificates), ("secrets", secrets)] {
             match renewed {
-                Ok(()) => console::notice(format_args!("{what}: read again")),
+                Ok(()) => console::notice(format_args!("{what}: reloaded")),
                 Err(e) => {
-                    console::notice(format_args!("{what}: {e}; those from before stay in use"))
+                    console::notice(format_args!("{what}: {e}; the previous ones stay in use"))
                 }
             }
         }

@@ -126,7 +126,7 @@ fn overhead_over(
     let refused = match contents.runs() {
         None => Some(only_runs("--overhead-over")),
         Some(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
-            "--overhead-over: nothing that is asked for shows it",
+            "--overhead-over: no requested output shows it",
             "leave it out, or add --json, --markdown FILE or --html FILE",
         )),
         Some(_) => None,
@@ -142,7 +142,7 @@ fn overhead_over(
 
 fn only_runs(flag: &str) -> Failure {
     Failure::usage(
-        format_args!("{flag}: a search or a ladder is many runs"),
+        format_args!("{flag}: a search or a ladder has several runs"),
         "give one of the run directories in it",
     )
 }
@@ -273,9 +273,7 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
         tables.join(", ")
     ));
     if !run.has_requests {
-        console::notice(
-            "the run kept no single calls: make it with --requests for a table of them",
-        );
+        console::notice("the run has no request log: run it with --requests for a table of calls");
     }
     Ok(())
 }

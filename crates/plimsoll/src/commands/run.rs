@@ -76,7 +76,7 @@ pub(crate) fn execute(
         let [(spec, asked)] = &ready[..] else {
             return Err(Failure::usage(
                 format_args!("--rendezvous with {} plans", ready.len()),
-                "shards carry out one plan: give one, and another --run-id for the next",
+                "shards run one plan: give one, and use another --run-id for the next",
             ));
         };
         let Asked::One(plan) = asked else {

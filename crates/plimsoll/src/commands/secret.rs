@@ -41,7 +41,7 @@ impl SecretFlags {
             && found.value != "HS256"
         {
             return Err(Failure::usage(
-                format_args!("JWT_ALGORITHM: `{}` is not spoken here", found.value),
+                format_args!("JWT_ALGORITHM: `{}` is not supported", found.value),
                 "tokens are signed with HS256: set JWT_ALGORITHM=HS256, or leave it out",
             ));
         }

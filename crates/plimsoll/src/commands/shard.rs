@@ -120,7 +120,7 @@ fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
     threads::start("orders", move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let Ok(order) = serde_json::from_str(&line) else {
-                tracing::warn!("not understood: {line:?}");
+                tracing::warn!("unknown order: {line:?}");
                 continue;
             };
             if order == Order::Stop {

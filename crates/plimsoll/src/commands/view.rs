@@ -66,7 +66,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
     if !host.and_then(|h| h.to_str().ok()).is_some_and(is_here) {
-        let text = "not a name of this machine\n".to_owned();
+        let text = "the Host header is not a name of this machine\n".to_owned();
         return response(StatusCode::MISDIRECTED_REQUEST, text, &[]);
     }
     if ![Method::GET, Method::HEAD].contains(request.method()) {

@@ -6,10 +6,10 @@ use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::shards::{self, RunFlags, Watching};
 
-/// Show a run on several machines while it goes on, or end it.
+/// Show the progress of a run on several machines, or stop it.
 #[derive(Debug, Args)]
 #[command(before_help = "\
-Example: look on, and then ask the run to end
+Example: watch a run, and then stop it
   plimsoll watch s3://loads/rendezvous --run-id r42
   plimsoll watch s3://loads/rendezvous --run-id r42 --stop")]
 pub(crate) struct Arguments {

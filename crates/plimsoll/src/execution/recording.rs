@@ -90,7 +90,7 @@ impl<'a> Recording<'a> {
                     format!(": {} ({detail})", outcome.code())
                 });
             let text = format!(
-                "{} of {} connections did not come up{why}",
+                "{} of {} connections were not established{why}",
                 established.failed,
                 established.failed + established.open,
             );
@@ -155,7 +155,7 @@ impl Reporter for Recording<'_> {
                 if let Err(e) = self.writer.interval(interval, requests) {
                     let remedy = remedy_of(&e).map_or_else(String::new, |what| format!("; {what}"));
                     self.log_and_show(&format!(
-                        "from here on the run directory is not written, and the totals are in memory: {}{remedy}",
+                        "the run directory is no longer written, and the totals are only in memory: {}{remedy}",
                         chain(&e)
                     ));
                 }
@@ -201,7 +201,7 @@ fn discard(dir: &Path, existed: bool) {
 
 /// Help for a directory that can't be written.
 pub(super) const OTHER_DISK: &str =
-    "give a directory on a disk with room, which this user may write to, with --out";
+    "give a writable directory on a disk with free space, with --out";
 
 /// Help for a file at its size limit.
 const RAISE_FILE_SIZE: &str = "raise the limit of file sizes: `ulimit -f unlimited`";

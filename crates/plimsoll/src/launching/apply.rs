@@ -59,7 +59,7 @@ impl Outcome {
     /// Parses the output of `kubectl get job,pod -o json`.
     fn read(text: &[u8]) -> Result<Outcome, String> {
         let list: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
-        let items = list["items"].as_array().ok_or("no list of objects")?;
+        let items = list["items"].as_array().ok_or("not a list of objects")?;
         let mut outcome = Outcome::default();
         for item in items {
             match item["kind"].as_str() {

@@ -152,7 +152,7 @@ impl Objects<'_> {
         let mut files = read(self.load.spec.data_files())?;
         if let Some(folder) = registry::folder(&self.load.spec.call) {
             return Err(Failure::usage(
-                format_args!("{}: a folder can't be handed to pods", folder.key),
+                format_args!("{}: a folder can't be passed to pods", folder.key),
                 folder.help,
             ));
         }
@@ -282,7 +282,7 @@ impl Objects<'_> {
             "apiVersion: batch/v1
 kind: Job
 {metadata}spec:
-  # Shards are numbered, run all at once, and none is started again: its calls would come late.
+  # Shards are numbered, run all at once, and are never restarted: calls after a restart would be late.
   completionMode: Indexed
   completions: {shards}
   parallelism: {shards}
@@ -303,7 +303,7 @@ kind: Job
       serviceAccountName: {account}
       automountServiceAccountToken: false
       enableServiceLinks: false
-      # A shard that is asked to end lets calls in flight end, and hands over what it measured.
+      # A shard that is told to stop finishes calls in flight, and hands over its measurements.
       terminationGracePeriodSeconds: 60
       topologySpreadConstraints:
         - maxSkew: 1
@@ -356,8 +356,7 @@ fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
         let place = place(&path).ok_or_else(|| {
             Failure::usage(
                 format_args!("{key}: {} is not under the current directory", path.display()),
-                "pods have the plan's files in their working directory, by the same relative paths: put the file there, \
-                 and name it as it is seen from there",
+                "pods have the plan's files in their working directory, under the same relative paths: put the file under the current directory, and give its relative path",
             )
         })?;
         files.insert(place, failure::read(&key, &path)?);
@@ -384,7 +383,7 @@ fn check_length(what: &str, length: usize) -> Result<(), Failure> {
     }
     Err(Failure::error_with_help(
         format_args!(
-            "the plan's {what} take {length} bytes: an object of Kubernetes holds {MAX_OBJECT}"
+            "the plan's {what} take {length} bytes: a Kubernetes object holds at most {MAX_OBJECT}"
         ),
         "build an image that has the files under its working directory, and run the plan from there",
     ))

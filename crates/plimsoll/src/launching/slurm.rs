@@ -80,8 +80,8 @@ impl ScriptFlags {
         let _ = write!(
             text,
             "# {} shards of one load. Each finds its number in Slurm's variables; the run is named after the job.\n\
-             # All end with the exit code of the first, which writes the run directory. A shard that is lost ends\n\
-             # no other: the run is then partial.\n\
+             # All end with the exit code of the first, which writes the run directory. If a shard is lost,\n\
+             # the others continue, and the run is partial.\n\
              set -euo pipefail\n\
              rendezvous={rendezvous}\n\
              exec srun --kill-on-bad-exit=0 {program} run {plan} \\\n    \

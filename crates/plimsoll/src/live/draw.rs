@@ -176,7 +176,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
             );
         }
         None => frame.render_widget(
-            Paragraph::new(format!("{elapsed}, until it is ended")),
+            Paragraph::new(format!("{elapsed}, until it is stopped")),
             gauge,
         ),
     }

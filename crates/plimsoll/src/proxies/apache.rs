@@ -15,7 +15,7 @@ pub(super) static PROXY: Proxy = Proxy {
     title: "Apache httpd",
     install: "apt-get install apache2-bin",
     carries: &[Wire::Http1, Wire::Http2, Wire::Socket],
-    remark: "requests that come as HTTP/2 go on as HTTP/1.1; one process of many threads",
+    remark: "HTTP/2 requests are forwarded as HTTP/1.1; one process of many threads",
     find: || on_path("apache2"),
     version,
     lacks: |_, _| {

@@ -22,7 +22,7 @@ pub(super) static PROXY: Proxy = Proxy {
         Wire::Socket,
         Wire::Bytes,
     ],
-    remark: "requests that come as HTTP/2 go on as HTTP/1.1, except gRPC",
+    remark: "HTTP/2 requests are forwarded as HTTP/1.1, except gRPC",
     find: || on_path("nginx"),
     version,
     lacks,
@@ -67,7 +67,7 @@ fn stream_module(installed: &Installed) -> Result<Option<PathBuf>, ()> {
 
 fn lacks(installed: &Installed, route: &Route) -> Option<String> {
     (route.wire == Wire::Bytes && stream_module(installed).is_err()).then(|| {
-        "this NGINX has no module that passes bytes on: apt-get install libnginx-mod-stream"
+        "this NGINX has no module that forwards bytes: apt-get install libnginx-mod-stream"
             .to_owned()
     })
 }

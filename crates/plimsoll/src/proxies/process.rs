@@ -112,7 +112,7 @@ impl Running {
             if let Some(status) = running.ended() {
                 let said = quote(log, begin);
                 return Err(StartError(format!(
-                    "{program} ended before it listened ({}){said}",
+                    "{program} exited before it listened ({}){said}",
                     in_words(status)
                 )));
             }

@@ -20,7 +20,7 @@ pub(super) static PROXY: Proxy = Proxy {
         Wire::Socket,
         Wire::Bytes,
     ],
-    remark: "all but gRPC is passed on as bytes; takes TLS with client certificates alone",
+    remark: "everything but gRPC is forwarded as bytes; accepts only TLS with client certificates",
     find: || std::env::current_exe().ok(),
     version: |_: &Path| {
         Some(Version {
@@ -44,7 +44,7 @@ fn lacks(_: &Installed, route: &Route) -> Option<String> {
     let tls = route.listen_tls.as_ref()?;
     if tls.client_ca.is_none() {
         return Some(
-            "the sidecar takes TLS with client certificates alone: tls = \"mutual\"".to_owned(),
+            "the sidecar accepts only TLS with client certificates: tls = \"mutual\"".to_owned(),
         );
     }
     (route.wire == Wire::Http2)

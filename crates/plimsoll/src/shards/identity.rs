@@ -145,7 +145,7 @@ impl ShardFlags {
             };
             text.trim().parse().map(Some).map_err(|_| {
                 Failure::usage(
-                    format_args!("{name} is {text:?} in the environment, and no number"),
+                    format_args!("{name} is {text:?} in the environment, which is not a number"),
                     "give the number with --shard and --shards",
                 )
             })
@@ -155,7 +155,7 @@ impl ShardFlags {
             (None, Some(engine)) => number(engine.index)?.unwrap_or(0),
             (None, None) => {
                 return Err(Failure::usage(
-                    "--rendezvous without --shard, and no engine says which shard this is",
+                    "--rendezvous without --shard, and no scheduler says which shard this is",
                     "give --shard K, from 0; Kubernetes (Indexed Job), Slurm, MPI, Nomad and AWS Batch (array) set a variable for it",
                 ));
             }
@@ -172,7 +172,7 @@ impl ShardFlags {
                 |e| format!("{} ({}={index})", e.name, e.index),
             );
             return Err(Failure::usage(
-                format_args!("{who} says which shard this is, and not of how many"),
+                format_args!("{who} says which shard this is, but not how many there are"),
                 "give all shards the same --shards N",
             ));
         };
@@ -194,8 +194,8 @@ impl ShardFlags {
             }
             None => {
                 return Err(Failure::usage(
-                    "--rendezvous without --run-id, and no engine says which run this is",
-                    "give all shards of a run the same --run-id, and each run another one",
+                    "--rendezvous without --run-id, and no scheduler says which run this is",
+                    "give all shards of a run the same --run-id, and each run a different one",
                 ));
             }
         };
@@ -232,7 +232,7 @@ pub(crate) fn check_run_id(id: &str) -> Result<(), Failure> {
     }
     Err(Failure::usage(
         format_args!("--run-id {id:?}"),
-        "use letters, digits, `-`, `_` and `.`, 200 at most, and no `.` in front",
+        "use letters, digits, `-`, `_` and `.`, at most 200 characters, without a leading `.`",
     ))
 }
 
@@ -320,11 +320,11 @@ mod tests {
             ..meeting()
         };
         for (flags, variables, words) in [
-            (meeting(), &[][..], "no engine says which shard"),
+            (meeting(), &[][..], "no scheduler says which shard"),
             (
                 with(None, Some("r")),
                 &[index],
-                "Kubernetes (JOB_COMPLETION_INDEX=7) says which shard this is, and not of how many",
+                "Kubernetes (JOB_COMPLETION_INDEX=7) says which shard this is, but not how many there are",
             ),
             (with(Some(8), None), &[index], "--run-id"),
             (with(Some(7), Some("r")), &[index], "shard 7 of 7"),

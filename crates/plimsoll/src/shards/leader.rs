@@ -254,7 +254,7 @@ impl Leader {
                     .collect();
                 let (missing, of) = (ranges(&missing), self.charge.own.of);
                 let seconds = self.charge.barrier.as_secs();
-                let text = format!("{missing} of {of} did not come within {seconds} s (--barrier)");
+                let text = format!("{missing} of {of} did not join within {seconds} s (--barrier)");
                 self.fail(text, now);
             }
             Phase::Mustering if now.duration_since(self.told_at) >= POLL_INTERVAL => {
@@ -267,7 +267,7 @@ impl Leader {
             {
                 for shard in 0..self.charge.own.of {
                     if !self.merging.is_gone(shard) {
-                        self.lose(shard, "did not end when it was ordered to".to_owned());
+                        self.lose(shard, "did not stop when it was told to".to_owned());
                     }
                 }
                 self.emit(now);
@@ -387,7 +387,7 @@ impl Leader {
         let problem = match from_json::<Arrival>("arrival", bytes) {
             Err(problem) => Some(problem),
             Ok(there) if there.version != own.version => {
-                Some("has another version of plimsoll than shard 0".to_owned())
+                Some("runs another version of plimsoll than shard 0".to_owned())
             }
             Ok(there) if there.of != own.of => Some(format!(
                 "counts {} shards, and shard 0 {}: give all the same --shards",
@@ -419,7 +419,7 @@ impl Leader {
             if remote.silence >= MAX_SILENCE {
                 let seconds = remote.silence.as_secs();
                 let why = format!(
-                    "nothing came from it for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is not known"
+                    "it sent nothing for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is unknown"
                 );
                 match self.phase {
                     Phase::Mustering => self.fail(format!("shard {shard}: {why}"), now),
@@ -455,7 +455,7 @@ impl Leader {
     /// Stops all shards after one has failed: the rest would not be the planned load.
     fn end_for_all(&mut self, text: String, now: Time) {
         self.events
-            .push_back(Event::Notice(format!("{text}; the others are stopped")));
+            .push_back(Event::Notice(format!("{text}; stopping the others")));
         self.failure.get_or_insert(text);
         if self.orders.stop == 0 {
             (self.orders.stop, self.stopped_at) = (1, now);

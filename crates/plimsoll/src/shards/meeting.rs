@@ -124,7 +124,7 @@ impl Meeting {
         if leads && let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
             return Err(Failure::usage(
                 format_args!(
-                    "--run-id {}: shard 0 of this run has come before",
+                    "--run-id {}: shard 0 of this run has already joined",
                     self.identity.run_id
                 ),
                 "give each run a --run-id of its own",

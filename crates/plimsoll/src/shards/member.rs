@@ -227,7 +227,7 @@ impl Member {
                 self.lose(unusable(&problem, (!for_good).then_some(failing)));
             } else if failing >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
                 self.events.push_back(Event::Notice(format!(
-                    "the rendezvous does not answer, and is asked again for {} s: {problem}",
+                    "the rendezvous does not answer; retrying for {} s: {problem}",
                     patience.as_secs()
                 )));
             }
@@ -273,7 +273,7 @@ impl Member {
                 }
                 Ok(_) => {
                     return self.lose(format!(
-                        "shard {} of this run has come before: it was started twice or again, or the run ID was used before; give each run a --run-id of its own",
+                        "shard {} of this run has already joined: it was started twice or restarted, or the run ID was used before; give each run a --run-id of its own",
                         self.arrival.shard
                     ));
                 }
@@ -342,7 +342,7 @@ impl Member {
             None if self.orders.beat == 0 => {
                 if now > self.until {
                     self.lose(
-                        "shard 0, which leads the run, has not come (--barrier says how long shards wait for each other)".to_owned(),
+                        "shard 0, which leads the run, has not joined (--barrier sets how long shards wait for each other)".to_owned(),
                     );
                 }
             }
@@ -350,7 +350,7 @@ impl Member {
                 self.silence += waited;
                 if self.silence >= LEADER_PATIENCE {
                     self.lose(format!(
-                        "shard 0, which leads the run, has given no sign of life for {} s; what was measured is in the rendezvous: plimsoll merge puts it together",
+                        "shard 0, which leads the run, has not responded for {} s; the measurements are in the rendezvous: recover them with `plimsoll merge`",
                         self.silence.as_secs()
                     ));
                 }

@@ -63,10 +63,7 @@ impl Merging {
             Message::Clock(offset) => one.offset = Some(*offset),
             Message::Interval(interval) => {
                 if let Err(problem) = self.add(shard, interval) {
-                    self.fail(
-                        shard,
-                        format!("it sent what it can't have measured: {problem}"),
-                    );
+                    self.fail(shard, format!("it sent impossible measurements: {problem}"));
                     return;
                 }
             }
@@ -80,9 +77,8 @@ impl Merging {
                 } else {
                     ShardState::Complete
                 });
-                one.reason = (end.interrupted && orders.stop == 0).then(|| {
-                    "was stopped before its time, and handed over what it had measured".to_owned()
-                });
+                one.reason = (end.interrupted && orders.stop == 0)
+                    .then(|| "was stopped early, and handed over its measurements".to_owned());
             }
             Message::Failed(problem) | Message::Defect(problem) => {
                 self.fail(shard, problem.clone());

@@ -150,7 +150,7 @@ impl Part<'_> {
     /// Makes this shard's load and waits for the run's result from the coordinator.
     fn follow(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
-        self.notice_of("waiting for the others");
+        self.notice_of("waiting for the other shards");
         let stop = self.process.stop.for_one();
         let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
             // Best effort: a coordinator that can't be reached times out on its own.
@@ -182,7 +182,7 @@ impl Part<'_> {
         conclude: impl FnOnce(&mut Carry<'_>) -> Result<T, Failure>,
         exit: impl FnOnce(&T) -> Exit,
     ) -> Result<T, Failure> {
-        self.notice_of("waiting for the others");
+        self.notice_of("waiting for the other shards");
         let version = env!("CARGO_PKG_VERSION");
         let head = Head {
             version: objects::FORMAT_VERSION,
@@ -371,7 +371,7 @@ fn beginning(event: Event) -> Option<Result<Time, Missed>> {
     match event {
         Event::Begin(at) => Some(Ok(at)),
         Event::BeganWithout(by) => Some(Err(Missed::TooLate(format!(
-            "learned of the beginning {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
+            "learned of the start {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
             by.as_secs_f64()
         )))),
         event => event.is_over().then_some(Err(Missed::Over(event))),
@@ -398,7 +398,7 @@ fn wait<T>(
             Err(RecvTimeoutError::Timeout) => continue,
             // The thread ended without an event.
             Err(RecvTimeoutError::Disconnected) => {
-                Event::Lost("the link to the rendezvous ended".to_owned())
+                Event::Lost("the connection to the rendezvous was closed".to_owned())
             }
         };
         if let Some(found) = wanted(event) {

@@ -74,11 +74,11 @@ fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failu
     match &names[..] {
         [one] => Ok(one.clone()),
         [] => Err(Failure::error_with_help(
-            format_args!("rendezvous `{url}`: no run is there"),
+            format_args!("rendezvous `{url}`: no runs found"),
             "give the --rendezvous that the shards have",
         )),
         several => Err(Failure::usage(
-            format_args!("rendezvous `{url}`: {} runs are there", several.len()),
+            format_args!("rendezvous `{url}`: {} runs found", several.len()),
             &format!(
                 "name one with --run-id: the last by name are {}",
                 several[several.len().saturating_sub(5)..].join(", ")
@@ -121,7 +121,7 @@ impl Reading {
             };
             return Err(Failure::error_with_help(
                 format_args!(
-                    "rendezvous `{url}`: there is no run {id}, or its shard 0 has not come"
+                    "rendezvous `{url}`: there is no run {id}, or its shard 0 has not joined"
                 ),
                 &help,
             ));
@@ -129,7 +129,9 @@ impl Reading {
         let head: Head = from_json(HEAD_OBJECT, &bytes).map_err(Failure::error)?;
         if !(objects::OLDEST_READABLE_VERSION..=objects::FORMAT_VERSION).contains(&head.version) {
             return Err(Failure::error_with_help(
-                format_args!("rendezvous `{url}`: run {id} is of another version of plimsoll"),
+                format_args!(
+                    "rendezvous `{url}`: run {id} was written by another version of plimsoll"
+                ),
                 "use the version that its shards had",
             ));
         }
@@ -139,7 +141,7 @@ impl Reading {
                     "rendezvous `{url}`: {HEAD_OBJECT} of run {id} counts {} shards, and a run has 1 to {MAX_SHARDS}",
                     head.of
                 ),
-                "its shard 0 did not write it so: look for who changed it",
+                "shard 0 did not write this number: the object was changed afterwards",
             ));
         }
         Ok(Reading {
@@ -257,7 +259,7 @@ pub(crate) fn merge(
     }
     let missing = reading.without_end();
     for &shard in &missing {
-        let why = "its log has no end; what it did after its last word is not known";
+        let why = "its log is incomplete; what it did after the last entry is unknown";
         reading.merging.lose(shard, why.to_owned());
     }
     reading.pass_on(&mut writer).map_err(|e| unsaved(&e))?;
@@ -267,12 +269,12 @@ pub(crate) fn merge(
     });
     let ending = match (missing.len(), problem) {
         (2.., _) => Ending::partial(format!(
-            "{} of {}: their logs have no end",
+            "{} of {}: their logs are incomplete",
             ranges(&missing),
             reading.head.of
         )),
         (_, Some(problem)) => Ending::partial(problem),
-        (_, None) if reading.orders.stop > 0 => Ending::aborted("stopped before its time"),
+        (_, None) if reading.orders.stop > 0 => Ending::aborted("stopped early"),
         (_, None) => Ending::complete(),
     };
     writer.shards(reading.merging.figures());
@@ -331,16 +333,16 @@ pub(crate) fn watch(
         if silence >= LEADER_PATIENCE {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "shard 0, which leads the run, has given no sign of life for {} s",
+                    "shard 0, which leads the run, has not responded for {} s",
                     silence.as_secs()
                 ),
-                "plimsoll merge puts together what is in the rendezvous",
+                "recover what is in the rendezvous with `plimsoll merge`",
             ));
         }
         if process.stop.level() != StopLevel::Run {
             if wants_to_stop(process) {
                 wish(&reading.store)?;
-                console::notice("the run is asked to end");
+                console::notice("asked the run to stop");
             }
             console::notice("no longer watching; the same plimsoll watch command resumes it");
             return Ok(Exit::Interrupted);

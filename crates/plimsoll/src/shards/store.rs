@@ -274,7 +274,7 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
     };
     let (scheme, rest) = url
         .split_once("://")
-        .ok_or_else(|| wrong("no URL".to_owned()))?;
+        .ok_or_else(|| wrong("not a URL".to_owned()))?;
     let failed = |e: object_store::Error| wrong(chain(&e));
     // The builder extracts the bucket from the URL itself.
     let path = rest.split_once('/').map_or("", |(_, path)| path).to_owned();
@@ -293,9 +293,7 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
     Ok(match scheme {
         "file" => {
             let Some(path) = rest.strip_prefix('/').map(|_| rest) else {
-                return Err(wrong(
-                    "a folder is named from the root: file:///PATH".to_owned(),
-                ));
+                return Err(wrong("the path must be absolute: file:///PATH".to_owned()));
             };
             std::fs::create_dir_all(path)
                 .map_err(|e| wrong(format!("can't make the folder {path}: {e}")))?;
@@ -307,7 +305,7 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
         "az" | "abfs" | "abfss" => (bucket!(MicrosoftAzureBuilder), path),
         other => {
             return Err(wrong(format!(
-                "{other}:// is no kind of rendezvous that is known"
+                "{other}:// is not a known kind of rendezvous"
             )));
         }
     })
@@ -387,7 +385,7 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
         };
         if !is_right {
             let path = path.display();
-            return Err(refused(format!("{path} is a link, or no regular file")));
+            return Err(refused(format!("{path} is a link, or not a regular file")));
         }
     }
     Ok(())
@@ -398,7 +396,7 @@ async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<Answe
     if found.meta.size > MAX_OBJECT {
         return Ok(Answer::Failed {
             problem: format!(
-                "{name} has {} bytes, more than any object of a run",
+                "{name} has {} bytes, more than an object of a run can have",
                 found.meta.size
             ),
             for_good: true,

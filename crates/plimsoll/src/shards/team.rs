@@ -152,7 +152,7 @@ impl<'a> Team<'a> {
                 Err(failure) if waited >= patience => return Err(failure),
                 _ if waited >= patience => {
                     return Err(Failure::error(format_args!(
-                        "shard 0, which leads, has announced nothing for {} s",
+                        "shard 0, which leads the run, has announced nothing for {} s",
                         waited.as_secs()
                     )));
                 }

@@ -572,7 +572,7 @@ fn missing_shard_is_named_at_barrier_timeout() {
         world.run(250);
         let problem = world.problem();
         assert!(
-            problem.starts_with("shards 2, 5, 6 of 8 did not come within 120 s"),
+            problem.starts_with("shards 2, 5, 6 of 8 did not join within 120 s"),
             "{problem}"
         );
         assert_eq!(world.due(), 0);
@@ -606,7 +606,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
         world.run(250);
         let problem = world.problem();
         assert!(
-            problem.starts_with("shard 3 of 4: nothing came from it"),
+            problem.starts_with("shard 3 of 4: it sent nothing for"),
             "{problem}"
         );
         // Its last messages may not have been written.
@@ -652,7 +652,7 @@ fn short_stall_is_tolerated_long_stall_is_dropped() {
     let world = stands(70);
     let problem = world.problem();
     assert!(
-        problem.starts_with("shard 1 of 3: nothing came"),
+        problem.starts_with("shard 1 of 3: it sent nothing"),
         "{problem}"
     );
     assert_eq!(world.members[2].reported, world.seconds, "the others go on");
@@ -665,7 +665,7 @@ fn evicted_shard_hands_over_and_stops_others() {
     world.run(300);
     let problem = world.problem();
     assert!(
-        problem.starts_with("shard 2 of 3: was stopped before its time"),
+        problem.starts_with("shard 2 of 3: was stopped early"),
         "{problem}"
     );
     assert_eq!(
@@ -685,7 +685,7 @@ fn duplicate_shard_index_is_rejected_without_harm() {
         assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
         assert_eq!(world.due(), world.rate * world.seconds);
         let refused = world.members.iter().filter(
-            |m| matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 1 of this run has come before")),
+            |m| matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 1 of this run has already joined")),
         );
         assert_eq!(refused.count(), 1);
     }

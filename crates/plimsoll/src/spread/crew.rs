@@ -315,7 +315,7 @@ impl Crew<'_, '_> {
             match self.turn(stop) {
                 Some((index, Fate::Fails(error))) => {
                     // The rest of the load would not be the planned one, so the others are stopped.
-                    console::notice(format_args!("{error}; the others are stopped"));
+                    console::notice(format_args!("{error}; stopping the others"));
                     self.gathering.intervals.ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
@@ -410,7 +410,7 @@ impl Crew<'_, '_> {
         member.leave();
         member.child.kill();
         Fate::Stands(member.failed(format!(
-            "stands still: it has sent nothing for {} s (stopped, swapped out, or without a core); what it did after its last whole second is not known",
+            "is stalled: it has sent nothing for {} s (stopped, swapped out, or without CPU time); what it did after its last whole second is unknown",
             member.silent.as_secs()
         )))
     }
@@ -437,11 +437,11 @@ impl Crew<'_, '_> {
                 }
                 how_it_ended(status)
             }
-            Ok(None) => "fell silent".to_owned(),
+            Ok(None) => "stopped sending".to_owned(),
             Err(e) => e.to_string(),
         };
         Fate::Fails(member.failed(format!(
-            "{how} before its time; what it did after its last whole second is not known"
+            "{how} before the end of the run; what it did after its last whole second is unknown"
         )))
     }
 

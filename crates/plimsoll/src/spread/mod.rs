@@ -118,7 +118,7 @@ fn decide(
 ) -> Result<Spread, Failure> {
     if needs.parts == 0 {
         return Err(Failure::usage(
-            "--shards: more than the load has connections, or clients of a closed loop",
+            "--shards: more shards than the load has connections, or clients of a closed loop",
             "use fewer shards, or more connections (--connections) or clients (--clients)",
         ));
     }
@@ -133,16 +133,14 @@ fn decide(
                     holds(asked),
                     thousands(needs.connections),
                 ),
-                &format!(
-                    "use {needed} or more, or leave it out: then it is decided from the limit"
-                ),
+                &format!("use {needed} or more, or leave it out to derive it from the limit"),
             ));
         }
         Some(asked) => asked,
         None if limits.connections == 0 && needs.connections > 0 => {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "no process may have even one of {} connections: it may have {} descriptors (ulimit -n), and needs those for itself",
+                    "a process can't open even one of {} connections: it may have {} descriptors (ulimit -n), and needs all of them for itself",
                     thousands(needs.connections),
                     thousands(limits.descriptors),
                 ),
@@ -174,13 +172,13 @@ fn decide(
     if processes > u64::from(needs.parts) {
         return Err(Failure::usage(
             format_args!(
-                "load.processes (--processes): {processes} for a load that has {} to share",
+                "load.processes (--processes): {processes} for a load that has only {}",
                 match needs.parts {
                     1 => "one connection or client".to_owned(),
                     n => format!("{} connections or clients", thousands(u64::from(n))),
                 }
             ),
-            "every process has connections, and in a closed loop clients, of its own: use fewer processes or more of those",
+            "every process needs a connection, and in a closed loop a client, of its own: use fewer processes, or more connections or clients",
         ));
     }
     let workers = match (plan.load.workers, processes) {

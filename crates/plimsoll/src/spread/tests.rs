@@ -113,7 +113,7 @@ fn fewer_connections_than_shards_is_rejected() {
                 Ok(IpAddr::from([127, 0, 0, 1]))
             }),
             &[
-                "--shards: more than the load has connections",
+                "--shards: more shards than the load has connections",
                 "use fewer shards",
             ],
         );

@@ -64,13 +64,16 @@ impl Collector {
         let mut url = Url::parse(url).map_err(|e| {
             // Don't quote the URL: it may contain a password.
             Failure::usage(
-                format_args!("--telemetry: no URL: {e}"),
+                format_args!("--telemetry: not a URL: {e}"),
                 "write the URL of an OTLP collector; its port is mostly 4318",
             )
         })?;
         if !["http", "https"].contains(&url.scheme()) {
             return Err(Failure::usage(
-                format_args!("--telemetry: no URL of a collector: `{}://`", url.scheme()),
+                format_args!(
+                    "--telemetry: not the URL of a collector: `{}://`",
+                    url.scheme()
+                ),
                 "metrics are posted with OTLP over HTTP: write http:// or https://; the port is mostly 4318",
             ));
         }
@@ -187,7 +190,7 @@ fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
         Some((_, text)) if text == "http/protobuf" => Ok(Encoding::Protobuf),
         Some((_, text)) if text == "http/json" => Ok(Encoding::Json),
         Some((variable, text)) => Err(Failure::usage(
-            format_args!("{variable}: `{text}` is not spoken here"),
+            format_args!("{variable}: `{text}` is not supported"),
             "metrics are posted over HTTP: set it to http/protobuf or http/json, or leave it out",
         )),
     }
@@ -197,7 +200,7 @@ fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
 fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Result<(), Failure> {
     let wrong = |number: usize| {
         Failure::usage(
-            format_args!("{variable}: its entry {number} is no header field"),
+            format_args!("{variable}: its entry {number} is not a header field"),
             "write NAME=VALUE,NAME=VALUE, with blanks and commas in values as %20 and %2C",
         )
     };
@@ -306,7 +309,7 @@ mod tests {
         );
         assert!(!said.contains("hush"), "{said}");
         let said = of("OTEL_EXPORTER_OTLP_PROTOCOL", "other");
-        assert!(said.contains("`other` is not spoken here"), "{said}");
+        assert!(said.contains("`other` is not supported"), "{said}");
         let said = collector(&["x y: hush"], &[]).unwrap_err();
         assert!(said.contains("--telemetry-header x y"), "{said}");
         assert!(!said.contains("hush"), "{said}");

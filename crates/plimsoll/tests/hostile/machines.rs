@@ -34,7 +34,10 @@ fn file_size_limit_leaves_partial_run() {
     let output = attempt(&mut limited(&place, limit, &score(&url, &flags)));
     let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("the run directory is not written"), "{said}");
+    assert!(
+        said.contains("the run directory is no longer written"),
+        "{said}"
+    );
     assert!(said.contains("File too large"), "{said}");
     assert!(said.contains("ulimit -f unlimited"), "{said}");
     // All measurements are shown.
@@ -145,7 +148,7 @@ fn too_few_descriptors_are_reported_before_load() {
             "ulimit -n 60",
             &fleet[..],
             1,
-            "no process may have even one of 1,000 connections",
+            "a process can't open even one of 1,000 connections",
         ),
     ] {
         let arguments = score("grpc://127.0.0.1:1", flags);

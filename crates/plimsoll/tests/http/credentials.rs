@@ -248,7 +248,7 @@ fn env_file_cannot_run_commands() {
                 printed.contains(&format!("{file}: PLIMSOLL_HEADER_FROM_COMMAND")),
                 "{printed}"
             );
-            assert!(printed.contains("no file sets it"), "{printed}");
+            assert!(printed.contains("a file can't set it"), "{printed}");
             assert!(!printed.contains("touch"), "{printed}");
         }
         // Commands without such a flag are told what is left out, and work.

@@ -88,7 +88,7 @@ fn dead_process_ends_run_and_keeps_measurements() {
         text(&output.stdout)
     );
     assert!(
-        stderr_of(&output).contains("the others are stopped"),
+        stderr_of(&output).contains("stopping the others"),
         "{}",
         stderr_of(&output)
     );
@@ -128,13 +128,13 @@ fn stalled_process_is_dropped_and_others_continue() {
     let output = child.wait_with_output().unwrap();
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
-    for words in ["process 2 of 3: stands still", "the run goes on without it"] {
+    for words in ["process 2 of 3: is stalled", "the run goes on without it"] {
         assert!(printed.contains(words), "{words:?} in {printed}");
     }
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial");
     let reason = run["reason"].as_str().unwrap();
-    assert!(reason.contains("process 2 of 3: stands still"), "{reason}");
+    assert!(reason.contains("process 2 of 3: is stalled"), "{reason}");
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
     // Two of three processes continued: 300/s for 20 s, without most of the third one's share.

@@ -30,7 +30,7 @@ fn mismatched_or_missing_shards_are_named() {
     let alone = shard(&place, 3, 0, &["--barrier", "2s"]).spawn().unwrap();
     let (code, _, printed) = finish(alone);
     assert_eq!(code, 1, "{printed}");
-    let named = "shards 1, 2 of 3 did not come within 2 s";
+    let named = "shards 1, 2 of 3 did not join within 2 s";
     assert!(printed.contains(named), "{printed}");
 }
 
@@ -46,7 +46,7 @@ fn terminated_shard_hands_over_partial_results() {
     let (code, _, printed) = finish(leader);
     assert_eq!(code, 90, "{printed}");
     assert!(
-        printed.contains("shard 1 of 2: was stopped before its time"),
+        printed.contains("shard 1 of 2: was stopped early"),
         "{printed}"
     );
     let (code, _, printed) = finish(other);
@@ -146,7 +146,7 @@ fn watch_ctrl_c_asks_before_stopping() {
     }
     let (code, text) = asks("y\n");
     assert_eq!(code, 130);
-    assert!(text.contains("the run is asked to end"), "{text}");
+    assert!(text.contains("asked the run to stop"), "{text}");
     for child in [leader, other] {
         let (code, _, printed) = finish(child);
         assert_eq!(code, 130, "{printed}");
@@ -163,12 +163,12 @@ fn missing_shard_settings_are_reported() {
         (
             &["--rendezvous", "file:///x"][..],
             &[][..],
-            "no engine says which shard this is",
+            "no scheduler says which shard this is",
         ),
         (
             &["--rendezvous", "file:///x"],
             &[("JOB_COMPLETION_INDEX", "1")],
-            "Kubernetes (JOB_COMPLETION_INDEX=1) says which shard this is, and not of how many",
+            "Kubernetes (JOB_COMPLETION_INDEX=1) says which shard this is, but not how many there are",
         ),
         (&["--shards", "2"], &[], "--shards without --rendezvous"),
         (
@@ -183,7 +183,7 @@ fn missing_shard_settings_are_reported() {
                 "a",
             ],
             &[],
-            "ftp:// is no kind of rendezvous that is known",
+            "ftp:// is not a known kind of rendezvous",
         ),
     ] {
         let mut command = place.command(&["run", "plan.toml"]);
@@ -195,5 +195,5 @@ fn missing_shard_settings_are_reported() {
     }
     let output = place.run(&["merge", &rendezvous(&place)]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(support::stderr_of(&output).contains("no run is there"));
+    assert!(support::stderr_of(&output).contains("no runs found"));
 }

@@ -141,7 +141,7 @@ fn merge_rejects_fifos_and_symlinks() {
     symlink(&outside, &file).unwrap();
     let (code, printed) = merge(&place, "link");
     assert_eq!(code, Some(1), "{printed}");
-    assert!(printed.contains("no regular file"), "{printed}");
+    assert!(printed.contains("not a regular file"), "{printed}");
     fs::remove_file(&file).unwrap();
     assert!(
         Command::new("mkfifo")
@@ -152,5 +152,5 @@ fn merge_rejects_fifos_and_symlinks() {
     );
     let (code, printed) = merge(&place, "fifo");
     assert_eq!(code, Some(1), "{printed}");
-    assert!(printed.contains("no regular file"), "{printed}");
+    assert!(printed.contains("not a regular file"), "{printed}");
 }

@@ -159,7 +159,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
     for (more, refused) in [
         (
             &["--rendezvous", "file:///tmp/meeting"][..],
-            "a folder of each pod's own",
+            "a separate folder in each pod",
         ),
         (&[], "--rendezvous <URL>"),
         (&["--claim", "meeting", "--run-id", "../r"], "--run-id"),

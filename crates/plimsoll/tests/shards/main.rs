@@ -263,7 +263,7 @@ fn merges_again(place: &Place, meeting: &Rendezvous) {
     let (code, _, printed) = finish(meeting.shard(place, 4, 2, &[]).spawn().unwrap());
     assert_eq!(code, 1);
     assert!(
-        printed.contains("shard 2 of this run has come before"),
+        printed.contains("shard 2 of this run has already joined"),
         "{printed}"
     );
 }
@@ -320,7 +320,7 @@ fn wrong_token_or_certificate_is_rejected() {
     for (variable, words) in [
         (
             ("PLIMSOLL_RENDEZVOUS_TOKEN", "another token of some length"),
-            "it has another token (--rendezvous-token)",
+            "its token differs from shard 0's (--rendezvous-token)",
         ),
         (
             ("PLIMSOLL_RENDEZVOUS_CERTS", "others"),

@@ -89,13 +89,9 @@ fn all_end(
 #[test]
 fn leader_failure_ends_all_shards() {
     for (words, more, why) in [
-        (
-            LADDER,
-            &["--batch", "20"][..],
-            "turns are taken by one clock",
-        ),
+        (LADDER, &["--batch", "20"][..], "batches need one clock"),
         (LADDER, &["--out", "full"], "full is not empty"),
-        (SWEEP, &["--slice", "1ms"], "shorter than 100ms"),
+        (SWEEP, &["--slice", "1ms"], "must be at least 100ms"),
         (
             SWEEP,
             &["--junit", "nowhere/x.xml"],
@@ -119,12 +115,8 @@ fn leader_failure_ends_all_shards() {
 #[test]
 fn member_failure_ends_all_shards() {
     for (words, more, why) in [
-        (
-            LADDER,
-            &["--batch", "20"][..],
-            "turns are taken by one clock",
-        ),
-        (SWEEP, &["--slice", "1ms"], "shorter than 100ms"),
+        (LADDER, &["--batch", "20"][..], "batches need one clock"),
+        (SWEEP, &["--slice", "1ms"], "must be at least 100ms"),
         (FIND, &["--precision", "no"], "precision"),
         (
             RUN,
@@ -146,11 +138,7 @@ fn member_failure_ends_all_shards() {
 fn leader_rendezvous_reports_failures_to_all() {
     for failing in [0, 1] {
         for (words, more, why) in [
-            (
-                LADDER,
-                &["--batch", "20"][..],
-                "turns are taken by one clock",
-            ),
+            (LADDER, &["--batch", "20"][..], "batches need one clock"),
             (
                 RUN,
                 &["--ca", "nowhere.crt"],
@@ -256,7 +244,7 @@ fn run_id_accepts_one_leader() {
         let (code, _, printed) = finish(start(&place, &meeting, words, 0, &[]));
         assert_eq!(code, 2, "{printed}");
         assert!(
-            printed.contains("shard 0 of this run has come before"),
+            printed.contains("shard 0 of this run has already joined"),
             "{printed}"
         );
         fs::remove_dir_all(place.path("meeting")).unwrap();

@@ -85,7 +85,7 @@ fn search_ends_when_shard_is_lost() {
     signal(&other, Signal::TERM);
     let (code, _, printed) = finish(leader);
     assert_eq!(code, 1, "{printed}");
-    let lost = "shard 1 of 2: was stopped before its time";
+    let lost = "shard 1 of 2: was stopped early";
     assert!(printed.contains(lost), "{printed}");
     let (code, _, printed) = finish(other);
     assert_eq!(code, 1, "{printed}");
@@ -236,7 +236,7 @@ fn sharded_ladder_rejects_local_options() {
         (
             "batch = 20",
             &[],
-            "ladder.batch (--batch): batches are timed by one clock",
+            "ladder.batch (--batch): batches need one clock",
         ),
         (
             "via = [\"direct\", \"one sidecar\"]",

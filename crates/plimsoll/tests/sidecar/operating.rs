@@ -131,7 +131,7 @@ fn sighup_reloads_sidecar_config() {
     let hangup = |relay: &Server| support::signal(&relay.child, rustix::process::Signal::HUP);
     fs::write(place.path("relay.toml"), "[[route]]\nname = 7\n").expect("writable");
     hangup(&relay);
-    logged(&place, "nothing is changed: relay.toml: ", 1);
+    logged(&place, "not reloaded, nothing changed: relay.toml: ", 1);
     fs::write(place.path("relay.toml"), route("a") + &route("b")).expect("writable");
     hangup(&relay);
     logged(&place, "relay.toml: read again", 1);

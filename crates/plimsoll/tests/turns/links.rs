@@ -92,24 +92,21 @@ fn sweep_explains_use_of_slices() {
     for (plan, why) in [
         (
             changed("suite = ", &format!("{many}\nsuite = ")),
-            "20 rungs can't be up together, 16 can",
+            "20 rungs can't be up together: at most 16 can",
         ),
         (
             changed("[\"1KiB\"]", "[\"1KiB\", \"64MiB\"]"),
-            "are too short for as many batches of every link as intervals need",
+            "are too short for the batches of every link that intervals need",
         ),
         (
             changed("clients = 4", "rate = \"50/s\""),
             "the load has a rate",
         ),
-        (
-            format!("{SWEEP}rounds = 1\n"),
-            "slices or rounds are asked for",
-        ),
+        (format!("{SWEEP}rounds = 1\n"), "slices or rounds are set"),
         (
             format!("target = \"https://localhost:1\"\n{SWEEP}")
                 .replace("serve = [\"files\"]\n", ""),
-            "the servers are not the sweep's own",
+            "the sweep did not start the servers",
         ),
         (
             format!("{SWEEP}[objective]\np99 = \"< 1s\"\n"),
@@ -133,7 +130,7 @@ fn sweep_explains_use_of_slices() {
     }
     let notes = document["sweep"]["notes"].to_string();
     assert!(
-        notes.contains("in slices: slices or rounds are asked for"),
+        notes.contains("in slices: slices or rounds are set"),
         "{notes}"
     );
 }

@@ -227,12 +227,12 @@ fn invalid_turn_settings_are_rejected() {
             &["--batch", "20"][..],
             "a closed loop has none",
         ),
-        ("rate = \"9/s\"", "batch = 0", &[], "batches of 0 calls"),
+        ("rate = \"9/s\"", "batch = 0", &[], "must be at least 1"),
         (
             "rate = \"9/s\"",
             "batch = 4\nwarmup_calls = 4",
             &[],
-            "leave none",
+            "leaves none",
         ),
         (
             "rate = \"9/s\"",

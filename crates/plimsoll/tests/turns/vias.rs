@@ -162,7 +162,7 @@ fn missing_proxy_leaves_other_rungs() {
     let err = stderr_of(&output);
     assert_eq!(output.status.code(), Some(0), "{err}");
     let why =
-        "via caddy is not measured: Caddy is not on PATH nor in /usr/sbin: apt-get install caddy";
+        "via caddy is not measured: Caddy is not on PATH or in /usr/sbin: apt-get install caddy";
     assert!(err.contains(why), "{err}");
     let record = LadderRecord::load(&place.path("plan")).unwrap();
     let names: Vec<&str> = record.rungs.iter().map(|rung| rung.name.as_str()).collect();
@@ -225,7 +225,7 @@ fn dying_proxy_is_named_and_others_continue() {
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     assert!(
-        err.contains("via haproxy is left out, and the other rungs go on: HAProxy 2"),
+        err.contains("via haproxy is skipped, and the other rungs continue: HAProxy 2"),
         "{err}"
     );
     let record = LadderRecord::load(&place.path("plan")).unwrap();

@@ -190,7 +190,7 @@ fn disagreements(run: &Run, requests: &[ServedRequest]) -> Vec<String> {
     let mut found = Vec::new();
     if check.due != served {
         found.push(format!(
-            "the run has {} calls, and the server had {served} requests: others called it, or calls did not reach it",
+            "the run has {} calls, and the server had {served} requests: other clients called it, or calls did not reach it",
             check.due
         ));
     }

@@ -11,10 +11,10 @@ impl Basis {
     fn sentence(self) -> &'static str {
         match self {
             Basis::Schedule => {
-                "True is what a client would have seen that sends each call when it is due, and reads its answer when it comes."
+                "True values are those of a client that sends each call on schedule, and reads its answer when it arrives."
             }
             Basis::Arrivals => {
-                "True is what the server took from each request's arrival: when calls were due is not known."
+                "True values are the server's times from each request's arrival: when calls were scheduled is not known."
             }
         }
     }
@@ -33,11 +33,14 @@ impl Assay {
         let mut out = String::new();
         let (held, of) = self.coverage();
         let verdict = if of == 0 {
-            "The run has no intervals to hold against what was true".to_owned()
+            "The run has no intervals to compare with the true values".to_owned()
         } else if held == of {
-            format!("All {of} intervals hold what was true")
+            format!("All {of} intervals contain the true value")
         } else {
-            format!("{} of {of} intervals DO NOT HOLD what was true", of - held)
+            format!(
+                "{} of {of} intervals DO NOT CONTAIN the true value",
+                of - held
+            )
         };
         // Writing to a String does not fail.
         let _ = writeln!(
@@ -49,7 +52,7 @@ impl Assay {
             let _ = writeln!(out, "Not all can be compared: {sentence}.");
         }
         if self.stands_falsely() {
-            let _ = writeln!(out, "The run says of itself that it is valid.");
+            let _ = writeln!(out, "The run reports that it is valid.");
         }
         let _ = writeln!(out, "\n{}\n", self.basis.sentence());
         let header = ["", "run", "interval", "true", "width", "error", ""].map(str::to_owned);
@@ -71,9 +74,9 @@ impl Assay {
         }
         for promise in &self.promises {
             let was = match promise.was_met {
-                Some(true) => "met in truth",
-                Some(false) => "missed in truth",
-                None => "too near to its limit in truth to tell",
+                Some(true) => "actually met",
+                Some(false) => "actually missed",
+                None => "the true value is too close to the limit to tell",
             };
             let wrong = if promise.is_wrong() { ": WRONG" } else { "" };
             let judged = promise.judged.words();
@@ -82,8 +85,7 @@ impl Assay {
         let [p50, most] = self.server_late_us;
         let _ = writeln!(
             out,
-            "\nThe server itself was {p50:.1} µs late (p50), {most:.1} µs at most; both are in what was true. Its envelope \
-             holds what was committed to: {}. The way between both ends is taken to be at most {}.",
+            "\nThe server itself was {p50:.1} µs late (p50), {most:.1} µs at most; the true values include both. Its envelope matches the commitment: {}. The network round trip is assumed to take at most {}.",
             self.commitment,
             Period(self.path)
         );

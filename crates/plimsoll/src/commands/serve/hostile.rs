@@ -58,7 +58,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
         .partition(|(_, behaviour)| tls.is_some() || !behaviour.needs_certificate);
     if served.is_empty() {
         return Err(Failure::usage(
-            "every behaviour asked for begins with a good TLS handshake",
+            "every requested behaviour begins with a valid TLS handshake",
             "give --tls-cert and --tls-key; plimsoll certs makes both",
         ));
     }
@@ -75,7 +75,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     }
     if !left_out.is_empty() && !arguments.json.json {
         console::result(format_args!(
-            "hostile: {} behaviours left out: they need --tls-cert and --tls-key\n",
+            "hostile: {} behaviours skipped: they need --tls-cert and --tls-key\n",
             left_out.len()
         ))?;
     }

@@ -69,7 +69,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
             Ok(Heard::Line(line)) => add(&mut counts, &line),
             Ok(Heard::Gone(index)) => {
                 if !stopping {
-                    return Err(ended(index, of, "has ended, and the others with it"));
+                    return Err(ended(index, of, "exited, and the others were stopped"));
                 }
                 left -= 1;
             }
@@ -90,7 +90,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
 fn ended(index: usize, of: usize, how: &str) -> Failure {
     Failure::error_with_help(
         format_args!("--processes: process {} of {of} {how}", index + 1),
-        "what it printed is above; a process that was killed printed nothing",
+        "its output is above; a process that was killed printed nothing",
     )
 }
 

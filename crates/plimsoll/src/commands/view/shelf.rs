@@ -67,7 +67,7 @@ impl Shelf {
             }
             _ => match path.strip_prefix("/runs/").and_then(by_id) {
                 Some(dir) => made(documents::page(&[dir], None).map_err(|e| e.to_string())),
-                None => Answer::Unknown(message("Nothing is kept under this name.")),
+                None => Answer::Unknown(message("There is nothing under this name.")),
             },
         }
     }

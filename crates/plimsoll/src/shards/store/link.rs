@@ -145,7 +145,7 @@ pub(super) async fn read<T: Head>(
         u32::from_be_bytes(bytes)
     };
     if length(0) > max_head || length(4) > max_body {
-        return Err(invalid("a frame longer than any"));
+        return Err(invalid("the frame exceeds the maximum length"));
     }
     let mut head = vec![0; length(0) as usize];
     stream.read_exact(&mut head).await?;
@@ -174,13 +174,13 @@ pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
         token: shown,
     } = first
     else {
-        return Err("a connection begins with the token".to_owned());
+        return Err("a connection must begin with the token".to_owned());
     };
     if *version != PROTOCOL_VERSION {
-        return Err("another version of plimsoll leads the run".to_owned());
+        return Err("shard 0 runs another version of plimsoll".to_owned());
     }
     aws_lc_rs::constant_time::verify_slices_are_equal(shown.as_bytes(), token.as_bytes())
-        .map_err(|_| "it has another token (--rendezvous-token)".to_owned())
+        .map_err(|_| "its token differs from shard 0's (--rendezvous-token)".to_owned())
 }
 
 /// The client side, in all shards but shard 0.
@@ -288,7 +288,7 @@ impl Address {
     /// # Errors
     /// When `text` is something else.
     pub(super) fn parse(text: &str) -> Result<Address, String> {
-        let form = "write tcp://HOST:PORT, with a port that shard 0 can listen at";
+        let form = "write tcp://HOST:PORT, with a port that shard 0 can listen on";
         let (host, port) = text.rsplit_once(':').ok_or(form)?;
         let port: u16 = port.parse().map_err(|_| form.to_owned())?;
         if host.is_empty() || host.contains('/') || port == 0 {
@@ -439,10 +439,16 @@ mod tests {
         let token = "0123456789abcdef";
         assert_eq!(admit(&hello(PROTOCOL_VERSION, token), token), Ok(()));
         for (head, words) in [
-            (hello(PROTOCOL_VERSION, "0123456789abcdeF"), "another token"),
-            (hello(PROTOCOL_VERSION, ""), "another token"),
+            (
+                hello(PROTOCOL_VERSION, "0123456789abcdeF"),
+                "its token differs",
+            ),
+            (hello(PROTOCOL_VERSION, ""), "its token differs"),
             (hello(PROTOCOL_VERSION + 1, token), "another version"),
-            (Request::Ask(Ask::Get("x".into())), "begins with the token"),
+            (
+                Request::Ask(Ask::Get("x".into())),
+                "must begin with the token",
+            ),
         ] {
             let refused = admit(&head, token).unwrap_err();
             assert!(refused.contains(words), "{refused}");
