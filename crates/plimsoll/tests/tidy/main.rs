@@ -1,6 +1,6 @@
 //! Checks the tree against its description: the architecture page, links, unlinked pages, machine
 //! paths and marks of unfinished work. The submodules check the sources against the rules of
-//! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`] and [`wording`].
+//! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`], [`wording`] and [`terms`].
 //!
 //! Covers the files that git tracks, and those that it would track if they were added.
 
@@ -15,6 +15,7 @@ mod protocols;
 mod ratchet;
 mod sizes;
 mod sources;
+mod terms;
 mod wording;
 
 /// The root of the repository.
