@@ -205,7 +205,12 @@ fn endless_handshake_fails_at_256_kib() {
         }
         bytes
     };
-    for step in [1_000, MAX_HANDSHAKE_BYTES - 1, MAX_HANDSHAKE_BYTES, usize::MAX] {
+    for step in [
+        1_000,
+        MAX_HANDSHAKE_BYTES - 1,
+        MAX_HANDSHAKE_BYTES,
+        usize::MAX,
+    ] {
         let mut config = setup.server.clone();
         config.enable_secret_extraction = true;
         let connection = UnbufferedServerConnection::new(Arc::new(config)).unwrap();
@@ -214,7 +219,9 @@ fn endless_handshake_fails_at_256_kib() {
         for piece in bytes[..MAX_HANDSHAKE_BYTES].chunks(step) {
             assert_eq!(handshake.take(piece), Ok(false), "{step}");
         }
-        let error = handshake.take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES]).unwrap_err();
+        let error = handshake
+            .take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
+            .unwrap_err();
         assert_eq!(error, general("the peer's handshake has no end"));
     }
 }
