@@ -1,4 +1,4 @@
-//! Where a connection goes: an address of a network, or a socket of this machine.
+//! Where a connection leads: an IP address with a port, or a Unix socket. Loads, servers and relays use this.
 
 use std::fmt;
 use std::fs;
@@ -17,17 +17,17 @@ mod names;
 pub use lack::Lack;
 pub use names::look_up;
 
-/// An address that connections lead to.
+/// An address to connect to or listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A socket of this machine, by its path or abstract name.
+    /// A Unix socket, by its path or abstract name.
     Unix(UnixSocket),
 }
 
 impl Address {
-    /// `None`: it is in no network.
+    /// Returns the IP address and port; `None` for a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
             Address::Tcp(address) => Some(*address),
@@ -35,12 +35,12 @@ impl Address {
         }
     }
 
-    /// `None`: of a socket that is in no network.
+    /// Returns the IP address; `None` for a Unix socket.
     pub fn ip(&self) -> Option<IpAddr> {
         self.tcp().map(|address| address.ip())
     }
 
-    /// Why there is no connection to it, in a sentence.
+    /// Describes why a connection to it failed, in a sentence.
     pub fn unreached(&self, error: &io::Error) -> String {
         if let Some(lack) = Lack::of(error) {
             return format!("connect to {self}: {lack}");
@@ -70,11 +70,11 @@ impl Address {
         }
     }
 
-    /// Begins a connection: it is up, or has failed, when the socket can be written to. `source`: the
-    /// address that it comes from, where that matters.
+    /// Starts a non-blocking connection; its attempt is over when the socket becomes writable. `source` is
+    /// the address to connect from, if given.
     ///
     /// # Errors
-    /// What the system reports at once; [`Lack::of`] finds out whether that is this machine's own.
+    /// Returns what the system reports at once; [`Lack::of`] tells whether the cause is local.
     pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
@@ -95,12 +95,12 @@ impl Address {
             Address::Unix(at) => {
                 let socket = Socket::new(Domain::UNIX, stream, None);
                 let socket = socket.map_err(Lack::named_of_socket)?;
-                // Up at once, or not at all; `EAGAIN`: the server's queue is full (unix(7)).
+                // Unix sockets connect at once or fail; EAGAIN means that the server's queue is full (unix(7)).
                 socket.connect(&socket_address(at)?)?;
                 socket
             }
         };
-        // To who reads, writes and closes, one stream socket is as another.
+        // Reading, writing and closing work alike on all stream sockets.
         Ok(socket.into())
     }
 
@@ -110,7 +110,7 @@ impl Address {
     }
 }
 
-/// Returns whether there is a socket, as far as that can be seen.
+/// Returns whether the path is a socket; abstract names cannot be checked and count as one.
 fn is_socket(socket: &UnixSocket) -> bool {
     match socket {
         UnixSocket::Path(path) => {
@@ -148,14 +148,14 @@ impl FromStr for Address {
     }
 }
 
-/// As the system has it.
+/// Converts to the system's socket address.
 ///
 /// # Errors
-/// When the path or the name is too long.
+/// If the path or the name is too long.
 pub fn socket_address(socket: &UnixSocket) -> io::Result<SockAddr> {
     match socket {
         UnixSocket::Path(path) => SockAddr::unix(path),
-        // A name that begins with a zero byte (unix(7)).
+        // Abstract names begin with a zero byte (unix(7)).
         UnixSocket::Abstract(name) => SockAddr::unix(format!("\0{name}")),
     }
 }

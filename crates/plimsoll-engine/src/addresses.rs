@@ -1,9 +1,9 @@
-//! The addresses of a name as one worker knows them: which connection goes to which, and
-//! which are left out for the time being.
+//! The addresses of a target as one worker knows them: decides which connection uses which address, and
+//! excludes failing addresses for a time.
 //!
-//! Connections are spread by their number, over all workers and processes, so the same load
-//! spreads in the same way every time. An address where connecting failed is left out, for
-//! longer each time; when it comes back, or no other is left, it is tried again.
+//! Connections are spread by their number over all workers and processes, so the same load spreads in the
+//! same way every time. An address to which connecting failed is excluded, for longer after each failure, and
+//! tried again when that time is over or no other address is left.
 
 use std::io;
 use std::time::Duration;
@@ -14,40 +14,40 @@ use crate::address::{Address, Lack};
 use crate::loss::Loss;
 use crate::network::{Found, Lookup, Network, Resolved, Token};
 
-/// How long an address is left out after its first failure; twice as long after the next.
+/// How long an address is excluded after its first failure; doubled after each further one.
 const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
 const LONGEST_LEFT_OUT: Duration = Duration::from_secs(32);
 
-/// The place of a connection that has no address yet.
+/// Stands for the address index of a connection without an address.
 pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 
-/// One name's addresses.
+/// The addresses of one target.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
-    /// The target's number, as the network has it.
+    /// The target's number in the network.
     target: usize,
-    /// All that it ever had; an address keeps its place.
+    /// All addresses that it ever had; an address keeps its index.
     known: Vec<Known>,
-    /// The places of those that it has now, in the order in which connections take them.
+    /// Indices of its current addresses, in the order in which connections use them.
     current: Vec<u32>,
-    /// When they are to be asked for again.
+    /// When the name must be resolved again.
     until: Time,
-    /// They are being looked up for all that want a connection.
+    /// Whether a shared lookup is in progress.
     asked_for: bool,
 }
 
 #[derive(Debug)]
 struct Known {
     address: Address,
-    /// The number under which it is counted.
+    /// The recorder's number for this address.
     number: u32,
-    /// Connections that failed in a row.
+    /// Consecutive failed connection attempts.
     failures: u32,
     left_out_until: Time,
 }
 
 impl Addresses {
-    /// Those of a target's name, by the number that the network has for it.
+    /// Makes the entry for a target, by its number in the network.
     pub(crate) fn of(target: usize) -> Addresses {
         Addresses {
             target,
@@ -55,17 +55,17 @@ impl Addresses {
         }
     }
 
-    /// Whether the name need not be looked up.
+    /// Returns whether the addresses are fresh enough to be used without a lookup.
     pub(crate) fn are_known(&self, now: Time) -> bool {
         !self.current.is_empty() && now < self.until
     }
 
-    /// Whether there are any, however old.
+    /// Returns whether any addresses are known, however old.
     pub(crate) fn are_there(&self) -> bool {
         !self.current.is_empty()
     }
 
-    /// Whether they are being looked up, for all that want a connection.
+    /// Returns whether a shared lookup is in progress.
     pub(crate) fn are_asked_for(&self) -> bool {
         self.asked_for
     }
@@ -75,10 +75,10 @@ impl Addresses {
         network.resolve(self.target, token, Lookup::Shared);
     }
 
-    /// Takes the answer to a question, which is good until `until`.
+    /// Stores the result of a lookup, which is valid until `until`.
     ///
     /// # Errors
-    /// Where there was none, and nothing else is known that would do.
+    /// If the lookup failed and no usable older addresses are known.
     pub(crate) fn take(
         &mut self,
         found: Resolved,
@@ -89,8 +89,7 @@ impl Addresses {
         self.asked_for = false;
         match found {
             Ok(found) => self.learn(&found, until, recorder),
-            // What was right half a minute ago most likely is (RFC 8767), but for a client
-            // that has just been started.
+            // Stale addresses are most likely still right (RFC 8767); only a newly started client must not use them.
             Err(e) if self.are_there() && lookup == Lookup::Shared => {
                 tracing::warn!("host name not resolved, its old addresses are used: {e}");
                 self.until = until;
@@ -106,7 +105,7 @@ impl Addresses {
 
     fn learn(&mut self, found: &Found, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
-        // A single address that was typed is no news to anybody.
+        // A single literal address is not counted separately.
         let counted = found.may_change || found.addresses.len() > 1;
         self.current.clear();
         for address in found.addresses.iter() {
@@ -128,7 +127,7 @@ impl Addresses {
         }
     }
 
-    /// The place of the only address, where there is but one.
+    /// Returns the index of the only address, if there is exactly one.
     pub(crate) fn only(&self) -> Option<u32> {
         match self.current[..] {
             [place] => Some(place),
@@ -136,10 +135,10 @@ impl Addresses {
         }
     }
 
-    /// Begins a connection to the address at `place`.
+    /// Starts a connection to the address at `place`.
     ///
     /// # Errors
-    /// The network's.
+    /// Returns the network's error.
     pub(crate) fn connect<N: Network>(
         &self,
         place: u32,
@@ -153,14 +152,14 @@ impl Addresses {
         &self.known[place as usize].address
     }
 
-    /// What is counted at `place` is counted with this number.
+    /// Returns the recorder's number for the address at `place`.
     pub(crate) fn number(&self, place: u32) -> u32 {
         let known = self.known.get(place as usize);
         known.map_or(NO_ADDRESS, |known| known.number)
     }
 
-    /// The order in which connection `number` tries the addresses: its own first, those that
-    /// are left out last.
+    /// Returns the order in which connection `number` tries the addresses: beginning with its own, with
+    /// excluded ones last.
     pub(crate) fn route(&self, number: u64, now: Time) -> Vec<u32> {
         let is_out = |place: &u32| self.known[*place as usize].left_out_until > now;
         let (mut out, mut route): (Vec<u32>, Vec<u32>) =
@@ -175,8 +174,7 @@ impl Addresses {
         route
     }
 
-    /// Why there is no connection to the address at `place`, which where several were tried
-    /// is the last of them.
+    /// Returns the loss for a failed connection to the address at `place`; if several were tried, it is the last one.
     pub(crate) fn loss(&self, place: u32, e: &io::Error) -> Loss {
         let advice = match Lack::of(e) {
             Some(Lack::Descriptors) => ", or use fewer connections",
@@ -194,7 +192,7 @@ impl Addresses {
         Loss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
     }
 
-    /// A connection to the address at `place` came up.
+    /// Records an established connection to the address at `place`.
     pub(crate) fn came_up(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
         if let Some(known) = self.known.get_mut(place as usize) {
             (known.failures, known.left_out_until) = (0, Time::ZERO);
@@ -202,8 +200,8 @@ impl Addresses {
         }
     }
 
-    /// A connection to the address at `place` could not be made, or another was quicker by
-    /// far. What this machine lacks is not held against the address.
+    /// Records that connecting to the address at `place` failed or was far slower than another. A shortage of
+    /// local resources does not exclude the address.
     pub(crate) fn failed(
         &mut self,
         place: u32,
@@ -225,7 +223,7 @@ impl Addresses {
     }
 }
 
-/// What a failure to get a connection is counted as.
+/// Returns the outcome for a connection error.
 pub fn classify_connect(e: &io::Error) -> Outcome {
     match e.kind() {
         io::ErrorKind::ConnectionRefused => Outcome::ConnectRefused,
@@ -263,7 +261,7 @@ mod tests {
         };
         assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
         addresses.failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
-        // Its share is divided, and it is still the last resort.
+        // Its share goes to the others, and it remains the last resort.
         assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
         assert_eq!(addresses.route(0, Time(2)), [0, 2, 1]);
         let later = Time(1) + FIRST_LEFT_OUT;

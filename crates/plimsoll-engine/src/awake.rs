@@ -1,8 +1,8 @@
-//! Cores that do not fall asleep between the calls of a paced load.
+//! Keeps cores from idling between the calls of a paced load.
 //!
-//! Waking a sleeping core takes as long as a small call does, and never equally long: on a virtual
-//! machine it is the host that has to run the core again. A thread of the lowest policy
-//! (`SCHED_IDLE`, sched(7)) keeps each core running, and gives way to every other thread at once.
+//! Waking an idle core takes as long as a small call, and varies: on a virtual machine the host has to
+//! schedule the core again. A thread of the lowest policy (`SCHED_IDLE`, sched(7)) keeps each core busy and
+//! yields to every other thread at once.
 
 #![expect(
     unsafe_code,
@@ -17,10 +17,10 @@ use rustix::thread::gettid;
 
 use crate::cores;
 
-/// Rounds of waiting between two looks at whether it is over: some microseconds.
+/// Spin iterations between two checks of the stop flag: some microseconds.
 const SPINS_PER_CHECK: u32 = 1_000;
 
-/// Threads that keep cores awake, which are not of any load.
+/// Thread ids of the spinning threads, which must not count as load threads.
 static SPINNING_THREADS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 fn threads() -> MutexGuard<'static, Vec<i32>> {
@@ -29,12 +29,12 @@ fn threads() -> MutexGuard<'static, Vec<i32>> {
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether that thread of this process keeps a core awake.
+/// Returns whether `thread` of this process keeps a core awake.
 pub(crate) fn is_one(thread: i32) -> bool {
     threads().contains(&thread)
 }
 
-/// Keeps the cores awake that this process may use, until it is dropped.
+/// Keeps the cores of this process awake until it is dropped.
 #[derive(Debug)]
 pub struct Awake {
     over: Arc<AtomicBool>,
@@ -42,8 +42,8 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// `None`: this process may not use all of its cores' time (a container's quota), which this
-    /// would use up, or the system has no such policy.
+    /// Starts a spinning thread per core. Returns `None` if a quota (a container's) would be used up by them,
+    /// or the system lacks the policy.
     pub fn keep() -> Option<Awake> {
         let cores = cores::all()?;
         let usable = thread::available_parallelism().ok()?;
@@ -59,7 +59,7 @@ impl Awake {
             let (ready, began) = std::sync::mpsc::channel();
             let body = move || {
                 let is_idle = cores::use_only(&[core]) && becomes_idle();
-                // Nobody waits any more where an earlier one could not begin.
+                // Fails only if an earlier thread could not start.
                 let _ = ready.send(is_idle);
                 if is_idle {
                     spin(&over);
@@ -79,7 +79,7 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // It does nothing that panics.
+            // The thread cannot panic.
             let _ = thread.join();
         }
     }
@@ -96,9 +96,9 @@ fn spin(over: &AtomicBool) {
     threads().retain(|thread| *thread != own);
 }
 
-/// The calling thread runs only where no other wants to.
+/// Gives the calling thread the `SCHED_IDLE` policy; returns whether that succeeded.
 fn becomes_idle() -> bool {
-    // The kernel's structure is this one number. musl's has more in it, and its function refuses every call.
+    // The kernel's `sched_param` is this one number. musl's has more fields, and its function refuses every call.
     let priority: libc::c_int = 0;
     let number = libc::SYS_sched_setscheduler;
     // SAFETY: the number outlives the call, which only reads it; 0 is the calling thread.
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn idle_thread_keeps_each_core_awake() {
         let Some(awake) = Awake::keep() else {
-            // A container's quota.
+            // A container's CPU quota applies.
             let cores = cores::all().unwrap().len();
             assert!(thread::available_parallelism().unwrap().get() < cores);
             return;
@@ -136,8 +136,8 @@ mod tests {
             "{found:?}"
         );
         drop(awake);
-        // The kernel wakes who joins a thread before it has taken the thread from its list: up to a minute later on a
-        // machine that is busy.
+        // The kernel wakes the joining thread before it removes the ended one from its list: up to a minute
+        // earlier on a busy machine.
         for _ in 0..60_000 {
             if policies().is_empty() {
                 return;

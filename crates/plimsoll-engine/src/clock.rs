@@ -1,35 +1,35 @@
-//! The one clock of a run: monotonic, shared by all workers of a process, and, where a run
-//! is spread over several processes of a machine, by all of them.
+//! The clock of a run: monotonic and shared by all workers of a process and, if a run uses several processes
+//! of a machine, by all of them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use plimsoll_model::Time;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Monotonic time since the clock was made. A copy reads the same time line.
+/// A monotonic clock with a fixed origin. Copies share the time line.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// Nanoseconds on `CLOCK_MONOTONIC`, which all processes of a machine see alike.
+    /// The origin in nanoseconds on `CLOCK_MONOTONIC`, which is the same for all processes of a machine.
     origin_ns: u64,
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Makes a clock that begins now.
     pub fn new() -> Clock {
         Clock::of_origin(monotonic_ns())
     }
 
-    /// The clock of another process of this machine, whose [`Clock::origin_ns`] is given.
+    /// Returns the clock of another process of this machine with the given [`Clock::origin_ns`].
     pub fn of_origin(origin_ns: u64) -> Clock {
         Clock { origin_ns }
     }
 
-    /// Where this clock begins, on the clock of the machine that all processes see.
+    /// Returns the origin of this clock in nanoseconds on `CLOCK_MONOTONIC`.
     pub fn origin_ns(&self) -> u64 {
         self.origin_ns
     }
 
-    /// What the clocks on walls showed at [`Time::ZERO`]: nanoseconds since 1970, as of now.
+    /// Returns the wall-clock time at [`Time::ZERO`] in nanoseconds since 1970, computed from the current time.
     pub fn unix_zero(&self) -> u64 {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
         let nanos = since_1970.map_or(0, |since| since.as_nanos());
@@ -38,7 +38,7 @@ impl Clock {
             .saturating_sub(self.now().0)
     }
 
-    /// The time since the clock began.
+    /// Returns the time since the clock began.
     #[inline]
     pub fn now(&self) -> Time {
         Time(monotonic_ns().saturating_sub(self.origin_ns))
@@ -51,11 +51,11 @@ impl Default for Clock {
     }
 }
 
-/// Not by [`std::time::Instant`], whose way to the same counter is half as long again.
+/// Reads the clock directly: [`std::time::Instant`] takes half as long again for the same counter.
 #[inline]
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative: it counts from the machine's start.
+    // Neither is negative: the clock counts from the machine's start.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

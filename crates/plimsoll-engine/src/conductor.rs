@@ -1,8 +1,8 @@
-//! The conductor: starts the workers, gives them one moment to begin, puts their
-//! intervals together, and watches both ends' resources.
+//! The conductor: starts the workers, gives them a common start time, merges their intervals, and measures
+//! the resources of client and server.
 //!
-//! It runs on the caller's thread and is the only part that sees all workers. Workers
-//! never wait for it: they hand intervals over and go on.
+//! It runs on the caller's thread and is the only part that sees all workers. Workers never wait for it: they
+//! hand intervals over and continue.
 
 use std::io;
 use std::sync::Arc;
@@ -46,76 +46,75 @@ use holding::Holding;
 use sharing::{Whole, check_descriptors, shares, worker_count};
 pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
 
-/// What a caller sees of a run while it happens.
+/// What a caller observes while a run is in progress.
 #[derive(Debug)]
 pub enum Observation<'a> {
-    /// Connections are coming up.
+    /// Connections are being established.
     Connecting {
-        /// Connections that have come up.
+        /// Connections that are established.
         open: u64,
-        /// Those that the plan wants.
+        /// Connections that the plan asks for.
         wanted: u64,
     },
     /// The load begins.
     Started {
-        /// Threads of this process.
+        /// Worker threads of this process.
         workers: u32,
-        /// Those that are up.
+        /// Connections that are established.
         connections: u64,
     },
-    /// A second of the run is over. The calls it ended, one by one, where the plan keeps them.
+    /// An interval of one second has ended; with the calls that ended in it, one by one, if the plan records them.
     Interval(&'a IntervalRecord, &'a [RequestRecord]),
-    /// The load is over: what each of its shards did, where it had some.
+    /// The load has ended; with the figures of each of its shards, if it had any.
     Shards(&'a [ShardFigures]),
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// Stopped before its time.
+    /// Whether the run was stopped early.
     pub interrupted: bool,
     /// Worker threads of this process.
     pub workers: u32,
-    /// How the connecting went, over all workers.
+    /// The result of connecting, over all workers.
     pub established: Established,
-    /// The server processes that were watched.
+    /// Process ids of the server whose resources were measured.
     pub watched_pids: Vec<i32>,
-    /// What the first connection's TLS handshake agreed on.
+    /// What the TLS handshakes negotiated; `None` without TLS.
     pub negotiated: Option<NegotiatedTls>,
 }
 
-/// What part this process has in a run, and who says when the load begins.
+/// The role of this process in a run, which determines when the load begins.
 pub enum Place<'a> {
-    /// It is the only one: the load begins as soon as its connections are up.
+    /// The only process: the load begins as soon as its connections are established.
     Alone,
-    /// One of several, on a clock that they share.
+    /// One of several processes that share a clock.
     Shard {
-        /// The place of this process.
+        /// The position of this process among all.
         shard: Shard,
-        /// The one that all of them read.
+        /// The clock that all of them read.
         clock: Clock,
-        /// Given how the connecting went and how many workers there are, it waits for the
-        /// others and gives the moment at which all begin; `None`: not at all.
+        /// Called with the result of connecting and the number of workers. Waits for the other processes and
+        /// returns the common start time; `None` if the load must not begin.
         start: &'a mut dyn FnMut(&Established, u32) -> Option<Time>,
     },
 }
 
-/// What is explained of connections, while they are used.
+/// How much of the connections' traffic is traced to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trace {
-    /// No byte.
+    /// Nothing.
     Nothing,
-    /// Every frame, a line each.
+    /// Every frame, one line each.
     Frames,
 }
 
-/// Carry a plan, or one process's part of it, out.
+/// Runs a plan, or one process's part of it.
 ///
-/// `observe` is called on this thread, once an interval and while connecting.
+/// `observe` is called on this thread, once per interval and while connecting.
 ///
 /// # Errors
-/// When the load could not begin, or the event loop failed. Everything observed until
-/// then stands.
+/// If the load could not begin, or an event loop failed. Everything observed until then remains valid.
 pub fn run<P: Protocol>(
     plan: &Plan,
     protocol: P,
@@ -180,7 +179,7 @@ pub fn run<P: Protocol>(
     )
 }
 
-/// Carry a plan of scripts out; otherwise as [`run`].
+/// Runs a plan whose users follow scripts; otherwise as [`run`].
 ///
 /// # Errors
 /// As [`run`].
@@ -216,7 +215,7 @@ pub fn run_scripts<C: Scripts>(
                 |share, network, _| {
                     scripts.clock_began(clock.unix_zero());
                     let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
-                    // They make their connections themselves.
+                    // Scripts make their connections themselves.
                     Ok((worker, Established::default()))
                 },
             );
@@ -224,11 +223,10 @@ pub fn run_scripts<C: Scripts>(
     )
 }
 
-/// All addresses of a target, in the order in which connections are spread over them; at
-/// least one.
+/// Returns all addresses of a target, in the order in which connections are spread over them; at least one.
 ///
 /// # Errors
-/// When there is none.
+/// If the name does not resolve.
 pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
     resolver::addresses(target).map_err(|source| EngineError::Resolve {
         url: target.url.clone(),
@@ -246,7 +244,7 @@ impl Place<'_> {
     }
 }
 
-/// Starts the workers, each with `work` on a thread of its own, and conducts them.
+/// Starts the workers, each running `work` on a thread of its own, and conducts them until they have ended.
 fn carry_out(
     plan: &Plan,
     whole: &Whole,
@@ -272,7 +270,7 @@ fn carry_out(
     let client = Watched::own();
     let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
     let (client, server) = (Meter::new(client), server.map(Meter::new));
-    // Several workers would each begin some of the turns, where these are of arrivals.
+    // Batches of arrivals are measured by a single worker only: with several, each would begin some of them.
     let turns = plan
         .load
         .turns
@@ -296,7 +294,7 @@ fn carry_out(
             .spawn(move || {
                 let sender = hands.sender.clone();
                 if let Err(defect) = defect::caught(|| work(clock, share, hands)) {
-                    // The conductor is gone only when the run is given up.
+                    // A send fails only if the run was abandoned.
                     let _ = sender.send(Message::Defect(index, defect));
                 }
             });
@@ -329,11 +327,11 @@ fn carry_out(
     };
     let outcome = conductor.conduct(plan, place, workers, whole.wanted);
     if outcome.is_err() {
-        // Workers that wait for a start must not wait for ever.
+        // Release workers that still wait for the start.
         end_at_once(&conductor.shared.stop);
     }
     for thread in threads {
-        // Its panic was caught and reported.
+        // A panic was caught and reported by the thread itself.
         let _ = thread.join();
     }
     outcome
@@ -344,8 +342,8 @@ fn end_at_once(stop: &Stop) {
     stop.request();
 }
 
-/// A worker's thread, from connecting to the last call's end. `begin` makes its loop and the connections that
-/// come before the load.
+/// Runs a worker's thread, from connecting to the end of the last call. `begin` makes its loop and the
+/// connections that precede the load.
 fn work<C: Client>(
     clock: Clock,
     targets: &[&Target],
@@ -368,7 +366,7 @@ fn work<C: Client>(
     let carry = |hands: &mut Hands| -> io::Result<()> {
         let network = OsNetwork::new(clock, targets, options, index as usize)?;
         let (mut worker, established) = begin(share, network, hands)?;
-        // The conductor is gone only when the run is given up.
+        // A send fails only if the run was abandoned.
         let _ = hands.sender.send(Message::Established(established));
         if worker.await_start(hands)?
             && let Some(start) = hands.start()
@@ -384,5 +382,5 @@ fn work<C: Client>(
     tracing::debug!(worker = index, "worker ended");
 }
 
-/// A loop that is ready for the load, and how the connecting went.
+/// An event loop that is ready for the load, and the result of connecting.
 type Begun<C> = (EventLoop<C, OsNetwork>, Established);

@@ -1,20 +1,20 @@
-//! Which cores the two ends of loads have that take turns: the last one is the generators', all
-//! others are the servers'.
+//! Separates the cores of client and server for loads that alternate in batches: the generators use the last
+//! core, the servers all others.
 //!
-//! Left to itself, the system may run one rung's server beside a busy process, and another's on an idle
-//! core, for many seconds: then they differ by that. On the same cores all fare alike.
+//! Otherwise the scheduler may run one rung's server next to a busy process and another's on an idle core for
+//! many seconds, which would show as a difference between the rungs.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The cores that the calling thread may use, from the first; `None`: fewer than two, so that
-/// nothing is to be divided, or unknown.
+/// Returns the cores that the calling thread may use, in order; `None` if there are fewer than two, or they
+/// are unknown.
 fn usable() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;
     let cores = listed(&whole);
     (cores.len() > 1).then_some((whole, cores))
 }
 
-/// The cores that the calling thread may use, from the first; `None`: unknown.
+/// Returns the cores that the calling thread may use, in order; `None` if they are unknown.
 pub(crate) fn all() -> Option<Vec<usize>> {
     Some(listed(&sched_getaffinity(None).ok()?))
 }
@@ -25,7 +25,7 @@ fn listed(set: &CpuSet) -> Vec<usize> {
         .collect()
 }
 
-/// Keeps the calling thread to them; false where the system refuses.
+/// Restricts the calling thread to `cores`; returns false if the system refuses.
 pub(crate) fn use_only(cores: &[usize]) -> bool {
     let mut set = CpuSet::new();
     for core in cores {
@@ -34,16 +34,15 @@ pub(crate) fn use_only(cores: &[usize]) -> bool {
     sched_setaffinity(None, &set).is_ok()
 }
 
-/// Keeps the calling thread, which makes load, to the generators' core.
+/// Restricts the calling thread to the generators' core.
 pub fn generator() {
     if let Some((_, cores)) = usable() {
-        // Where the system refuses, everything goes on as it was.
+        // If the system refuses, the thread keeps its cores.
         let _ = use_only(&cores[cores.len() - 1..]);
     }
 }
 
-/// What `start` returns, a server that it started being kept to the servers' cores: a process
-/// inherits them from the thread that starts it.
+/// Runs `start` on the servers' cores and returns its result; processes that it starts inherit these cores.
 pub fn for_server<T>(start: impl FnOnce() -> T) -> T {
     let Some((whole, cores)) = usable() else {
         return start();
@@ -60,7 +59,7 @@ mod tests {
 
     #[test]
     fn generators_and_servers_share_no_core() {
-        // On a thread of its own, which is kept to one core for good.
+        // Uses a thread of its own, which stays restricted to one core.
         let found = std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();
             let servers = for_server(|| sched_getaffinity(None).unwrap());

@@ -1,9 +1,9 @@
-//! Panics. Each is a defect of this program, but for those that the standard library and tokio raise where the
-//! system refuses them a thread or memory. None ends what others do: a loop is run by
-//! [`caught`], its neighbours go on, and the process says at its end that there was one.
+//! Panics. Each is a defect of this program, except for those that the standard library and tokio raise when
+//! the system refuses them a thread or memory. None of them ends unrelated work: a loop is run by [`caught`],
+//! others continue, and the process reports at its end that a panic occurred.
 //!
-//! Invariant: every panic of the process is counted ([`seen`], [`refusals`]) and reported, whichever thread it
-//! was on and whoever caught it, once [`watch`] was called.
+//! Invariant: once [`watch`] was called, every panic of the process is counted ([`seen`], [`refusals`]) and
+//! reported, on whichever thread it occurred and whoever caught it.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -13,25 +13,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// At most so many are printed: a defect that every connection meets must not fill a disk.
+/// Maximum number of printed panics: a defect on every connection must not fill a disk.
 const MAX_REPORTED: u64 = 10;
 
-/// Before a loop that panicked begins anew: it may panic at once again.
+/// Delay before a loop that panicked is restarted, since it may panic again at once.
 const RESTART_DELAY: Duration = Duration::from_millis(50);
 
 static PANIC_COUNT: AtomicU64 = AtomicU64::new(0);
 static REFUSAL_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// What a panic came of.
+/// The cause of a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// This program.
+    /// A defect of this program.
     Defect,
-    /// The system, which refused a library a thread or memory.
+    /// The system refused a library a thread or memory.
     Refusal,
-    /// The same, and the process can't go on: a thread has no stack for its signals, and its start can't unwind.
+    /// The same, and the process cannot continue: a thread has no stack for signals, and its start cannot unwind.
     FatalRefusal,
-    /// The system, which lets an asynchronous runtime wait for its sockets no longer: what it served hangs.
+    /// The system no longer lets an asynchronous runtime wait for its sockets: everything it served hangs.
     RuntimeFailure,
 }
 
@@ -40,13 +40,12 @@ thread_local! {
     static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// The text of a panic: thread, place and message, on one line.
+/// The description of a panic: thread, source location and message, on one line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Defect(String);
 
-/// Counts every panic from here on, and calls `report` with the first few, on the thread that
-/// panics.
+/// Installs a panic hook that counts every panic and calls `report` with the first few, on the panicking thread.
 pub fn watch(report: fn(Cause, &str)) {
     panic::set_hook(Box::new(move |info| {
         let text = text(info);
@@ -61,43 +60,42 @@ pub fn watch(report: fn(Cause, &str)) {
         if reported || matches!(cause, Cause::FatalRefusal | Cause::RuntimeFailure) {
             let trace = Backtrace::capture();
             match trace.status() {
-                // Asked for with RUST_BACKTRACE.
+                // Requested with RUST_BACKTRACE.
                 BacktraceStatus::Captured => report(cause, &format!("{text}\n{trace}")),
                 _ if cause == Cause::Defect => report(cause, &text),
                 _ => report(cause, &message),
             }
         }
-        // A thread that is about to end has no place for it any more.
+        // Fails on a thread whose locals are already destroyed.
         let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
     }));
 }
 
-/// How many panics there were, here and in processes that reported theirs ([`note`]).
+/// Returns the number of panics, here and in processes that reported theirs ([`note`]).
 pub fn seen() -> u64 {
     PANIC_COUNT.load(Ordering::Relaxed)
 }
 
-/// How many panics came of something that the system refused.
+/// Returns the number of panics whose cause was a refusal by the system.
 pub fn refusals() -> u64 {
     REFUSAL_COUNT.load(Ordering::Relaxed)
 }
 
-/// Another process that belongs to this one has reported a defect.
+/// Counts a defect that was reported by another process of this run.
 pub fn note() {
     PANIC_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Does `work`, whose panic ends it and nothing else. What it had borrowed may be half
-/// changed: the caller gives it up, or makes it anew.
+/// Runs `work` and catches a panic in it. Borrowed state may then be inconsistent: the caller must discard or
+/// rebuild it.
 ///
 /// # Errors
-/// When it panicked.
+/// If it panicked.
 pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
 }
 
-/// Does `work` with `state` until it ends without a panic. After each, `anew` gives up what
-/// can't be trusted any more.
+/// Runs `work` with `state` until it ends without a panic. After each panic, `anew` discards what may be inconsistent.
 pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> T {
     loop {
         if let Ok(done) = caught(|| work(state)) {
@@ -109,7 +107,7 @@ pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> 
 }
 
 impl Cause {
-    /// Returns what a panic with `message` came of that was raised in the source `file`.
+    /// Returns the cause of a panic with `message` that was raised in the source `file`.
     fn of(file: &str, message: &str) -> Cause {
         let is_of_library = ["/library/std/", "/tokio-"]
             .iter()
@@ -148,7 +146,7 @@ fn name(thread: &thread::Thread) -> &str {
     thread.name().unwrap_or("a thread")
 }
 
-/// On one line: it goes into files of lines.
+/// Returns the message on one line, since it is written to line-based files.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = match (
         payload.downcast_ref::<&str>(),

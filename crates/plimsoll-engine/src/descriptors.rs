@@ -1,5 +1,5 @@
-//! How many files this process may have open (`ulimit -n`). Read by whoever plans connections or explains that there
-//! are no more. A sandbox may refuse to say.
+//! The limit of open files (`ulimit -n`), used to plan connections and to explain shortages. A sandbox may
+//! refuse to report it.
 
 use std::io;
 
@@ -8,9 +8,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// The limit of open files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorLimit {
-    /// As many as this process may have open now; [`u64::MAX`]: there is no limit.
+    /// The current (soft) limit; [`u64::MAX`] if there is none.
     pub current: u64,
-    /// The limit to which this process may raise it.
+    /// The maximum (hard) limit to which this process may raise it.
     pub maximum: u64,
 }
 
@@ -18,7 +18,7 @@ impl DescriptorLimit {
     /// Returns the limit of this process.
     ///
     /// # Errors
-    /// When the system does not say.
+    /// If the system does not report it.
     pub fn of_process() -> io::Result<DescriptorLimit> {
         let (current, maximum) = getrlimit(Resource::RLIMIT_NOFILE)?;
         Ok(DescriptorLimit { current, maximum })
@@ -27,7 +27,7 @@ impl DescriptorLimit {
     /// Raises the limit of this process as far as it may.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// If the system refuses it.
     pub fn raise(self) -> io::Result<()> {
         Ok(setrlimit(
             Resource::RLIMIT_NOFILE,
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limit_is_that_of_proc() {
+    fn descriptor_limit_matches_proc() {
         let limit = DescriptorLimit::of_process().unwrap();
         let all = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = all.lines().find(|line| line.starts_with("Max open files"));

@@ -1,8 +1,8 @@
-//! What a protocol is to the engine: bytes and time in, bytes and events out.
+//! The interface between the engine and a protocol: bytes and time in, bytes and events out.
 //!
-//! A [`Driver`] is one connection's client side. It owns no socket, no task and no
-//! clock, so the same code runs over TCP, TLS, byte arrays in a test, a fuzzer and the
-//! simulated network. The worker loop calls it and nothing else does.
+//! A [`Driver`] is the client side of one connection. It owns no socket, task or clock, so the same code runs
+//! over TCP and TLS, on byte arrays in tests, in a fuzzer and on the simulated network. Workers and scripts
+//! of users call it.
 
 use std::time::Duration;
 
@@ -10,34 +10,34 @@ use plimsoll_model::plan::Goodput;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
-/// Bytes of a connection that may wait for its socket before no more of calls' requests is
-/// put behind them: a peer that does not read shows as waiting calls and not as memory.
+/// Unsent bytes of a connection above which no more requests are appended: a peer that does not read then
+/// shows as waiting calls and not as memory growth.
 pub const MAX_UNSENT: usize = 1 << 20;
 
-/// A call in flight, as the worker numbers it. A driver hands it back unchanged.
-/// Numbers are small and used again once a call has ended.
+/// The worker's number of a call in flight, which a driver returns unchanged. Numbers are small and are
+/// reused when a call has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub u32);
 
-/// How a call ended, as the driver sees it.
+/// How a call ended, as reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
     /// The call that has ended.
     pub call: CallId,
-    /// How it ended, before the worker looks at its deadline.
+    /// The outcome, before the worker checks the call's deadline.
     pub outcome: Outcome,
     /// When the first byte of the answer arrived; [`Time::NEVER`] if none did.
     pub first_byte: Time,
-    /// Bytes of the protocol's messages (gRPC: message bytes with their 5-byte prefix).
+    /// Bytes of the protocol's messages that were sent (gRPC: message bytes with their 5-byte prefix).
     pub bytes_sent: u32,
-    /// Bytes of the answer's messages, counted in the same way.
+    /// Bytes of the answer's messages, counted like those sent.
     pub bytes_received: u32,
 }
 
-/// What a call has exchanged by now, in the units of [`Done`].
+/// What a call in flight has sent and received so far, in the units of [`Done`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exchanged {
-    /// Messages sent so far, where calls carry several.
+    /// Messages sent so far, for calls that carry several.
     pub messages_sent: u32,
     /// Bytes sent so far, counted as [`Done::bytes_sent`].
     pub bytes_sent: u32,
@@ -48,78 +48,78 @@ pub struct Exchanged {
 /// What a driver reports to the worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A call has ended. Exactly once for every call started and not cancelled.
+    /// A call has ended. Reported exactly once for every call that was started and not cancelled.
     Done(Done),
-    /// A call has ended without the server having acted on it, and may be sent once more; in place of
-    /// [`Event::Done`], whose outcome stands where it is not.
+    /// A call has ended without the server having processed it, so it may be sent again. Reported instead of
+    /// [`Event::Done`]; its outcome counts if the call is not retried.
     NotTaken(Done),
-    /// A call has ended because the load's time is up, as a stream without an end of its own does.
+    /// A call has ended because the load's time is up, such as a stream without an end of its own.
     EndedWithLoad(Done),
-    /// A call that carries several messages (a stream) has received a whole one.
+    /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
-    /// A token of a streamed answer has come, or several in one piece.
+    /// One token of a streamed answer has arrived, or several in one piece.
     Token {
         /// The call in flight.
         call: CallId,
         /// Bytes of the tokens' text.
         bytes: u32,
     },
-    /// What the service counts. Before the call's end; the last one counts.
+    /// The token counts that the service reports. Comes before the call's end; the last one counts.
     Usage {
         /// The call in flight.
         call: CallId,
         /// The tokens counted so far.
         usage: Usage,
     },
-    /// An answer of tokens has ended, and none of what has come of it is text: a single token may have none.
+    /// An answer of tokens has ended without any text: a single token may have none.
     Finished(CallId),
-    /// The text of a call's answer, where it was asked for. Before the call's end.
+    /// The text of a call's answer, if it was requested. Comes before the call's end.
     Answer {
         /// The call in flight.
         call: CallId,
-        /// All of it.
+        /// The complete text.
         text: String,
     },
-    /// What the tokens of a call's answer say, or of one of several that it asked for, where they are to be
-    /// counted. Before the call's end.
+    /// Text of a call's answer, or of one of several answers that it requested, whose tokens are to be
+    /// counted by the generator. Comes before the call's end.
     Text {
         /// The call in flight.
         call: CallId,
-        /// All of it.
+        /// The complete text.
         text: String,
     },
-    /// What the protocol counts of a call besides.
+    /// A further count of the protocol for a call.
     Count {
         /// The call in flight.
         call: CallId,
-        /// What is counted.
+        /// The kind of count.
         count: Count,
-        /// How often it happened.
+        /// The number to add.
         n: u64,
     },
-    /// Messages sent on a stream that ends with the next event.
+    /// The number of messages sent on a stream; the next event ends it.
     Sent {
         /// The call in flight.
         call: CallId,
-        /// Whole ones.
+        /// Number of complete messages.
         messages: u32,
     },
-    /// The answer to a cancelled call arrived after all.
+    /// The answer to a cancelled call has arrived.
     Late,
-    /// A message has come that answers no call.
+    /// A message has arrived that answers no call.
     Unasked,
-    /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data):
-    /// text for a person, kept for the first few failures of a kind.
+    /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data): text for people,
+    /// kept for the first few failures of each outcome.
     Detail {
-        /// The kind of failure.
+        /// The outcome of the failure.
         outcome: Outcome,
-        /// The message, and nothing around it.
+        /// The message without any addition.
         text: String,
     },
 }
 
 impl Event {
-    /// The call that this event ends, whether or not it may be sent once more. None of other events.
+    /// Returns the call that this event ends, whether or not it may be retried; `None` for other events.
     #[must_use]
     pub fn ended(&self) -> Option<&Done> {
         match self {
@@ -129,83 +129,84 @@ impl Event {
     }
 }
 
-/// The tokens of an answer, by the service's own count.
+/// Token counts of an answer, as reported by the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens of the prompt.
     pub prompt: u64,
     /// Tokens of the answer; 0 where the service does not count them.
     pub answer: u64,
-    /// Tokens of the answer that the service streams.
+    /// Tokens of the answer that the service streamed, without hidden ones.
     pub streamed: u64,
 }
 
-/// The peer broke the protocol, or the driver can't go on. The connection is closed
-/// after what is in the outbox has been sent.
+/// The peer violated the protocol, or the driver cannot continue. The connection is closed after its outbox
+/// has been sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {detail}", outcome.code())]
 pub struct ProtocolError {
-    /// What the calls in flight are counted as.
+    /// The outcome of the calls in flight.
     pub outcome: Outcome,
-    /// What was seen and what was expected.
+    /// What was received and what was expected.
     pub detail: String,
 }
 
-/// One connection's client side of a protocol.
+/// The client side of one connection of a protocol.
 ///
-/// `out` is always appended to, never cleared: the worker writes it to the transport,
-/// everything that one turn produced in one write.
+/// `out` is always appended to and never cleared: the worker writes everything that one iteration produced in
+/// one write.
 pub trait Driver {
-    /// TLS is up, and this is what it agreed on by ALPN (RFC 7301); called before anything else
-    /// where the protocol offers a choice ([`Protocol::choice`]).
+    /// Called when the TLS handshake is complete, with the protocol chosen by ALPN (RFC 7301), before any
+    /// other function, if the protocol offers a choice ([`Protocol::choice`]).
     fn agreed(&mut self, _alpn: Option<&[u8]>) {}
 
-    /// The transport is up: send the greeting.
+    /// Appends the greeting now that the transport is established.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
-    /// Receiving takes next to no time: some kilobytes are looked at in a microsecond or two,
-    /// and neither unpacked nor handed to code that is not ours.
+    /// Returns whether receiving is cheap: a few kilobytes are processed in a microsecond or two, without
+    /// decompression and without calling foreign code.
     fn receives_lightly(&self) -> bool {
         false
     }
 
-    /// The peer's greeting has arrived, so calls may start. Never goes back to false.
+    /// Returns whether the peer's greeting has arrived, so that calls may start. Never returns to false.
     fn is_ready(&self) -> bool;
 
-    /// How many calls may start now. 0 before [`Driver::is_ready`], and for good once
+    /// Returns how many calls may start now: 0 before [`Driver::is_ready`], and permanently once
     /// [`Driver::is_draining`].
     fn capacity(&self) -> usize;
 
-    /// It takes no call for a moment, because it reads the rest of an answer whose call is over: what the server sends
-    /// behind the event that ended it. No answer may keep it so for long.
+    /// Returns whether it briefly takes no call because it reads the remainder of an answer whose call has
+    /// ended: bytes that the server sends after the event that ended it. No answer may keep it in this state
+    /// for long.
     fn reads_rest(&self) -> bool {
         false
     }
 
-    /// It carries one call at a time, and rests between them, when the peer may close it.
+    /// Returns whether the connection carries one call at a time and is idle in between, when the peer may close it.
     fn is_exclusive(&self) -> bool {
         false
     }
 
-    /// The connection will take no more calls (GOAWAY, ids used up): it is closed when
-    /// the calls in flight have ended, and replaced.
+    /// Returns whether the connection takes no more calls (GOAWAY, stream ids used up): it is closed when the
+    /// calls in flight have ended, and replaced.
     fn is_draining(&self) -> bool;
 
-    /// Begin a call. Only called when [`Driver::capacity`] is above 0.
+    /// Starts a call. Only called when [`Driver::capacity`] is above 0.
     ///
-    /// `number` is the call's place in the run's schedule; what varies from call to
-    /// call is chosen by it.
+    /// `number` is the call's position in the run's schedule; everything that varies from call to call is
+    /// derived from it.
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>);
 
-    /// Where calls have trace ids ([`Protocol::trace_ids`]): the number that those of call `number` are made of. It is
-    /// another one where what carries them is sent once a connection.
+    /// Returns the number from which the trace ids of call `number` are derived, if calls have any
+    /// ([`Protocol::trace_ids`]). It differs from `number` where the ids are sent once per connection.
     #[inline]
     fn traced_as(&self, number: u64) -> u64 {
         number
     }
 
-    /// As [`Driver::start`], for a call that has waited since it was due: a driver that sends
-    /// the peer a call's timeout sends what is left of it.
+    /// Starts a call that has waited since it was due. A driver that sends the peer a call's timeout sends
+    /// the remaining time.
     fn start_waited(
         &mut self,
         call: CallId,
@@ -217,26 +218,26 @@ pub trait Driver {
         self.start(call, number, now, out);
     }
 
-    /// The call's deadline has passed: cancel it on the wire and forget it. No
-    /// [`Event::Done`] follows; [`Event::Late`] may.
+    /// Cancels a call whose deadline has passed, on the wire and in the driver's state. No [`Event::Done`]
+    /// follows; [`Event::Late`] may.
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
 
-    /// What a call in flight has come to so far; asked before [`Driver::cancel`].
+    /// Returns what a call in flight has sent and received so far; called before [`Driver::cancel`].
     fn exchanged(&self, _call: CallId) -> Exchanged {
         Exchanged::default()
     }
 
-    /// Bytes that the peer is sure to send before anything else can happen, such as the
-    /// rest of a body whose length it has announced. The worker need not be woken for each of them.
+    /// Returns how many bytes the peer must send before anything else can happen, such as the rest of a body
+    /// of announced length. The worker need not be woken for parts of them.
     fn still_to_come(&self) -> u64 {
         0
     }
 
-    /// Something will come soon: asks for the memory that it needs ([`crate::prefetch`]), but for the driver's own.
+    /// Prefetches the memory that receiving needs ([`crate::prefetch`]), except for the driver itself.
     #[inline]
     fn prefetch(&self) {}
 
-    /// Bytes from the peer, in any split.
+    /// Processes bytes from the peer, in any split.
     fn receive(
         &mut self,
         bytes: &[u8],
@@ -245,96 +246,95 @@ pub trait Driver {
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError>;
 
-    /// The peer closed its side in good order. An error names what that means for the
-    /// calls in flight; for most protocols it is `CONNECTION_CLOSED`.
+    /// Processes an orderly end of stream. An error gives the outcome of the calls in flight; for most
+    /// protocols it is `CONNECTION_CLOSED`.
     fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError>;
 
-    /// The earliest moment at which [`Driver::expire`] wants to be called.
+    /// Returns the earliest time at which [`Driver::expire`] must be called.
     fn deadline(&self) -> Option<Time> {
         None
     }
 
-    /// How many bytes of calls' messages [`Driver::receive`] has put out so far: what it puts
-    /// out besides is owed to the peer, who has to read it before it is read again.
+    /// Returns the total bytes of call messages that [`Driver::receive`] has appended so far. Everything else
+    /// that it appends is a reply, which the peer must read before more is read from it.
     fn carried(&self) -> u64 {
         0
     }
 
-    /// Messages may go out as far as the peer is concerned, and wait because
-    /// [`MAX_UNSENT`] bytes are in the outbox.
+    /// Returns whether messages that the peer would accept wait because [`MAX_UNSENT`] bytes are in the outbox.
     fn is_held_back(&self) -> bool {
         false
     }
 
-    /// The outbox has been written: put out what was held back.
+    /// Appends what was held back, after the outbox has been written.
     fn go_on(&mut self, _now: Time, _out: &mut Vec<u8>) {}
 
-    /// A timer of the driver's own has run out.
+    /// Handles an expired timer of the driver ([`Driver::deadline`]).
     fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
-    /// The load's time is up, and the drain begins: ends the calls that would never end by themselves, each as a success
-    /// with [`Event::EndedWithLoad`]. Others go on. Called before the deadlines of that moment are judged.
+    /// Ends the calls that would never end by themselves, each as a success with [`Event::EndedWithLoad`];
+    /// others continue. Called when the drain begins, before the deadlines of that time are checked.
     fn end_with_load(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
 
-    /// The transport is gone: end every call in flight with `outcome`.
+    /// Ends every call in flight with `outcome` because the transport is gone.
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>);
 
-    /// Appends the protocol's farewell (HTTP/2: GOAWAY) before the worker closes the transport.
+    /// Appends the protocol's closing message (HTTP/2: GOAWAY) before the transport is closed.
     fn finish(&mut self, out: &mut Vec<u8>);
 }
 
-/// A protocol with its call prepared: makes a driver for each connection.
+/// A protocol with a prepared call, which makes a driver for each connection.
 ///
-/// Everything that is the same on all connections (encoded requests, tables) belongs
-/// to the protocol and is shared by its drivers.
+/// State that is the same on all connections (encoded requests, tables) belongs to the protocol and is shared
+/// by its drivers.
 pub trait Protocol: Send + Sync + 'static {
     /// One connection of the protocol.
     type Driver: Driver;
 
-    /// The ALPN protocol id to ask for over TLS (RFC 7301).
+    /// Returns the ALPN protocol id to offer over TLS (RFC 7301), if any.
     fn alpn(&self) -> Option<&'static [u8]>;
 
-    /// The ids to offer in its place where the server may choose, the most wanted first; its driver
-    /// speaks whichever it chooses, and something where it chooses none.
+    /// Returns the ALPN ids to offer instead where the server may choose, in order of preference. The driver
+    /// speaks whichever was chosen, and a default if none was.
     fn choice(&self) -> &'static [&'static [u8]] {
         &[]
     }
 
-    /// What was chosen, for the record of handshakes. `None`: there was no choice.
+    /// Returns the name of the chosen protocol for the handshake records; `None` if there was no choice.
     fn chosen(&self, _alpn: Option<&[u8]>) -> Option<&'static str> {
         None
     }
 
-    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970; given
-    /// before the first connection, and never where time is simulated.
+    /// Sets the wall-clock time at [`Time::ZERO`], in nanoseconds since 1970. Called before the first
+    /// connection, and never where time is simulated.
     fn clock_began(&self, _unix_ns: u64) {}
 
-    /// A driver for a new connection.
+    /// Makes a driver for a new connection.
     fn driver(&self) -> Self::Driver;
 
-    /// Its connections rest most of the time, and are many: they are to be small at rest,
-    /// for a few microseconds more a turn, and the memory of both ends is measured.
+    /// Returns whether its connections are numerous and mostly idle: idle ones are then kept small, at a few
+    /// microseconds more per iteration, and the memory of client and server is measured.
     fn rests(&self) -> bool {
         false
     }
 
-    /// What a call whose answer is tokens has to meet to be counted as good.
+    /// Returns the objectives that a call with a token answer must meet to count as good.
     fn goodput(&self) -> Goodput {
         Goodput::default()
     }
 
-    /// The trace ids that requests carry; `None`: they carry none.
+    /// Returns the trace ids that requests carry, if they carry any.
     fn trace_ids(&self) -> Option<TraceIds> {
         None
     }
 
-    /// Explains the bytes of one connection, a line a frame, for `--trace`.
+    /// Makes a tracer that describes one connection's bytes, a line per frame, for `--trace`.
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
         None
     }
 }
 
-/// Which way bytes went.
+/// The direction in which bytes were sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The driver sent them to the peer.
@@ -343,8 +343,8 @@ pub enum Direction {
     Received,
 }
 
-/// Turns a connection's bytes into lines for a person. Off the hot path.
+/// Describes a connection's bytes as lines of text. Not on the hot path.
 pub trait Tracer {
-    /// Adds the lines that explain `bytes`. What ends within a frame is kept for the next call.
+    /// Appends the lines that describe `bytes`. An incomplete frame is kept for the next call.
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>);
 }

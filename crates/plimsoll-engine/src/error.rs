@@ -1,4 +1,4 @@
-//! Why a run could not begin, or had to end.
+//! The errors of a run as a whole; failures of calls and connections are outcomes and not errors.
 
 use std::io;
 
@@ -13,24 +13,24 @@ pub enum EngineError {
     /// TLS could not be set up.
     #[error(transparent)]
     Tls(#[from] TlsSetupError),
-    /// No address is known for the target.
+    /// The target's name did not resolve.
     #[error("{url}: host name {host:?} not resolved: {source}")]
     Resolve {
-        /// The target's URL, as the plan has it.
+        /// The target's URL as in the plan.
         url: String,
         /// The name that was looked up.
         host: String,
         /// The resolver's error.
         source: io::Error,
     },
-    /// Not one connection came up.
+    /// No connection could be established.
     #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
     NoConnection {
-        /// The target's URL, as the plan has it.
+        /// The target's URL as in the plan.
         url: String,
         /// The outcome of the first failure.
         outcome: Outcome,
-        /// What was seen of it.
+        /// The message of the first failure.
         detail: String,
     },
     #[error(
@@ -38,40 +38,40 @@ pub enum EngineError {
     )]
     /// The limit of open files is below what the connections need.
     Descriptors {
-        /// Connections.
+        /// Number of connections.
         needed: u64,
-        /// Those and what a process needs besides.
+        /// Descriptors for them and for the process itself.
         needed_descriptors: u64,
         /// Descriptors that a process may have.
         limit: u64,
-        /// Connections that it allows.
+        /// Connections that this limit allows.
         most: u64,
     },
-    /// A system call on which the loop rests failed; no target can cause that.
+    /// A system call that the loop depends on failed; no target can cause that.
     #[error("the event loop failed: {0}")]
     Loop(io::Error),
-    /// A signal came while connections were made.
+    /// The run was interrupted while connections were made.
     #[error("interrupted before the load began")]
     Interrupted,
     /// A thread of the load, or its observer, panicked.
     #[error("an error in plimsoll: {0}; please report it with the run directory")]
     Defect(Defect),
-    /// Shards of several machines did not come together, or one of them failed.
+    /// Shards on several machines could not start together, or one of them failed.
     #[error("{0}")]
     Shards(String),
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
-        /// Its place among them, from 0.
+        /// Its index among them, from 0.
         index: u32,
         /// How many there are.
         of: u32,
-        /// What became of it.
+        /// Its error message.
         problem: String,
     },
 }
 
-/// The TLS library's messages are for those who know TLS; all others need no explanation.
+/// Adds an explanation to TLS outcomes, whose messages presuppose knowledge of TLS.
 fn explained(outcome: Outcome) -> String {
     if outcome.code().starts_with("TLS_") {
         format!(": {}", outcome.explanation())

@@ -1,9 +1,10 @@
-//! The event loop of a worker: one on one core, sharing nothing.
+//! The event loop of a worker: about one worker per core, which share nothing.
 //!
-//! It waits until an arrival is due or a socket is ready, stamps, has its client begin what is due
-//! and serve what is ready, and records. [`issue`] says what is due (open or closed loop),
-//! [`connecting`] makes connections; what these are for is the client's ([`client`]). The order of
-//! a turn: wait, sockets, timers, connections, arrivals, writes.
+//! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls
+//! and serve ready sockets, and records the results. [`issue`] decides which calls are due (open or closed
+//! loop), [`connecting`] makes connections, and the [`client`] decides how they are used. Order within an
+//! iteration: wait, sockets, timers, connections, arrivals, writes. The conductor runs one event loop per
+//! worker thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,7 +44,7 @@ use issue::{Issue, Phase};
 use racing::Races;
 pub use share::Share;
 
-/// One event loop. See the module's text.
+/// One worker's event loop; the module documentation describes an iteration.
 pub struct EventLoop<C: Client, N: Network> {
     pub(crate) client: C,
     pub(crate) network: N,
@@ -55,41 +56,42 @@ pub struct EventLoop<C: Client, N: Network> {
     pub(crate) connections: Vec<Option<Connection<C::Own, N::Socket>>>,
     free: Vec<u32>,
     next_generation: u32,
-    /// What connections are wanted for, in turn.
+    /// Connection requests that have not been started, oldest first.
     pub(crate) to_connect: VecDeque<C::Wish>,
-    /// Connections that are coming up.
+    /// Number of connections that are being established.
     pub(crate) connecting: usize,
     next_connect: Time,
     connect_deadlines: VecDeque<(Time, Token)>,
-    /// Connections that had more to read than one turn gives.
+    /// Connections that still had unread bytes when their read limit for one iteration was reached.
     pub(crate) unfinished: Vec<Token>,
     pub(crate) open_connections: u32,
     pub(crate) handshakes: Tally,
-    /// Shared by all connections.
+    /// Read buffer, shared by all connections.
     pub(crate) buffer: Vec<u8>,
 
     pub(crate) recorder: Recorder,
-    /// An emptied interval, for its memory.
+    /// An emptied interval whose allocations are reused for the next one.
     spare: Option<Interval>,
     intervals: Intervals,
     pub(crate) pauses: Pauses,
-    /// What each call took at least is recorded, too.
+    /// Whether a lower bound of each call's response time is recorded as well.
     pub(crate) stamps: bool,
-    /// When the sockets were looked at last before the present turn: what it finds came after that.
+    /// Time of the previous poll of the sockets: whatever this iteration finds arrived after it.
     pub(crate) looked: Time,
-    /// The end of the present turn's wait.
+    /// When the wait of the current iteration ended.
     awoke: Time,
 
     pub(crate) start: Time,
-    /// When the load's time is up; [`Time::NEVER`]: it has been, or a number of calls ends the load.
+    /// When the load's time is up; [`Time::NEVER`] once that has been handled, or where a number of calls
+    /// ends the load.
     load_end: Time,
     pub(crate) issue: Issue,
     pub(crate) stage: u8,
     pub(crate) phase: Phase,
     pub(crate) stopped_at: Time,
-    /// Stopped before its time: what waits is not started any more.
+    /// The run was stopped early: waiting calls are no longer started.
     pub(crate) interrupted: bool,
-    /// A call's deadline, from when it was due; where there is none, more than any time. Nanoseconds.
+    /// A call's deadline in nanoseconds from when it was due; `u64::MAX` where there is none.
     pub(crate) deadline_ns: u64,
     /// Calls that have been due so far.
     pub(crate) due: u64,
@@ -99,9 +101,9 @@ impl<C: Client, N: Network> EventLoop<C, N>
 where
     Self: Steps<C::Wish>,
 {
-    /// One whose connections go to so many `targets`, and which reads so many bytes at a time.
+    /// Makes an event loop with connections to `targets` targets and a read buffer of `buffer` bytes.
     pub(crate) fn of(client: C, share: Share, network: N, targets: usize, buffer: usize) -> Self {
-        // Connections made before the load count where the totals are taken.
+        // Connections made before the load are counted in the first stage that enters the totals.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
         let stamps = share.measures_lateness() && network.stamps();
         EventLoop {
@@ -141,10 +143,10 @@ where
         }
     }
 
-    /// Keep connections alive until the load begins; `false` when it never will.
+    /// Serves the connections until the load begins. Returns `false` if the run is stopped before that.
     ///
     /// # Errors
-    /// When the event loop itself fails, which no target can cause.
+    /// If the event loop itself fails, which no target can cause.
     pub fn await_start(&mut self, control: &mut impl Control) -> io::Result<bool> {
         let mut ready = Vec::new();
         while control.start().is_none() {
@@ -157,14 +159,13 @@ where
         Ok(true)
     }
 
-    /// Carry the load, from `start` to the last call's end.
+    /// Runs the load from `start` until the last call has ended.
     ///
     /// # Errors
-    /// As [`EventLoop::await_start`]. What was recorded up to then has been handed over.
+    /// See [`EventLoop::await_start`]. Everything recorded before the error has been handed over.
     ///
     /// # Panics
-    /// Where a driver, a script or the loop itself has a defect: not before what was recorded has
-    /// been handed over.
+    /// If a driver, a script or the loop itself panics; everything recorded until then is handed over first.
     pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
         let carried = catch_unwind(AssertUnwindSafe(|| self.carry(start, control)));
         carried.unwrap_or_else(|panic| {
@@ -180,7 +181,7 @@ where
         }
         self.intervals = Intervals::beginning(start);
         self.begin_issue();
-        // A pause that began before the load, while nobody looked for one, and lasted into it.
+        // Detects a pause that began before the load, when none were tracked, and lasted into it.
         let now = self.network.now();
         if let Some(length) = self.pauses.begun_late(start, now) {
             self.stood_still(length, now);
@@ -205,7 +206,7 @@ where
         result
     }
 
-    /// One turn of the loop.
+    /// Runs one iteration of the loop.
     pub(crate) fn turn(
         &mut self,
         control: &mut impl Control,
@@ -217,7 +218,7 @@ where
         self.network.wait(Some(wake), ready)?;
         let mut now = self.network.now();
         let found = ready.len();
-        // What did not fit into one look was there already.
+        // If the event buffer was full, further events may have been pending before the previous poll.
         self.looked = if found < MAX_EVENTS {
             self.awoke
         } else {
@@ -232,7 +233,7 @@ where
         for (i, event) in ready.iter().copied().enumerate() {
             self.prefetch_ready(&ready[i..]);
             self.serve_socket(control, event);
-            // Arrivals don't wait for the rest of a large batch of answers.
+            // Start due calls in between, so that they do not wait until a large batch of answers is processed.
             if self.issue.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
                 self.issue_due(control, now);
@@ -240,7 +241,7 @@ where
             }
         }
         self.take_addresses(control);
-        // Nobody knows how long the rest has been there.
+        // The remaining unread bytes may have arrived at any earlier time.
         self.looked = Time::ZERO;
         for token in std::mem::take(&mut self.unfinished) {
             self.serve_socket(control, Ready::to_be_read(token));
@@ -252,7 +253,7 @@ where
         self.expire(control, now);
         self.begin_connections(control, now);
         self.issue_due(control, now);
-        // Connections that were begun now, to an address that needs no looking up.
+        // Connect at once where a name needs no lookup.
         self.take_addresses(control);
         self.flush(control);
         self.progress(control, now);
@@ -266,7 +267,8 @@ where
         Ok(())
     }
 
-    /// The load's time is up: what was due has been issued, and the client is told before deadlines are judged.
+    /// Ends the load when its time is up: starts what was still due, then notifies the client before
+    /// deadlines are checked.
     #[cold]
     fn end_load(&mut self, control: &mut impl Control, now: Time) {
         let end = std::mem::replace(&mut self.load_end, Time::NEVER);
@@ -281,7 +283,7 @@ where
 
     #[cold]
     fn stood_still(&mut self, length_ns: u64, now: Time) {
-        // What lies before the load is nobody's.
+        // A pause before the load affects no call.
         if self.phase == Phase::Connecting || now < self.start {
             return;
         }
@@ -290,15 +292,15 @@ where
         self.pauses.begin(length_ns, now, calls, &mut self.recorder);
     }
 
-    /// The stage, the calls in flight or waiting, and how many have been due.
+    /// Returns the stage, the number of calls in flight or waiting, and the number of calls due so far.
     fn calls_by_now(&self) -> (u8, u64, u64) {
         let under_way = self.client.in_flight() + self.client.connecting() + self.issue.waiting();
         (self.stage, under_way, self.due)
     }
 
-    /// The next moment at which something has to be done.
+    /// Returns when the loop must wake up at the latest.
     fn next_wake(&self, at_latest: Option<Time>, now: Time) -> Wake {
-        // Control is looked at this often even if nothing happens.
+        // Upper bound between two iterations, so that stop requests and pauses are noticed. Nanoseconds.
         let look = if self.client.in_flight() > 0 {
             LOOK_NS
         } else {
@@ -310,7 +312,7 @@ where
             at = at.min(*deadline);
         }
         at = at.min(self.races.next_timer());
-        // What waits for the addresses of a name waits for nothing else.
+        // While names are being resolved, no other connection attempt is started.
         let can_connect = self.connecting < self.share.most_connecting()
             && !self.addresses.iter().any(Addresses::are_asked_for);
         if !self.to_connect.is_empty() && can_connect {
@@ -332,7 +334,7 @@ where
         }
     }
 
-    /// What the TLS handshakes agreed on.
+    /// Returns what the TLS handshakes negotiated; `None` if there were none.
     fn negotiated(&mut self) -> Option<NegotiatedTls> {
         let clients = (0..self.addresses.len()).filter_map(|target| self.client.tls(target));
         let renewed = clients.clone().map(TlsClient::renewed).max();
@@ -343,8 +345,8 @@ where
         Some(negotiated)
     }
 
-    /// After a panic: hands over what was recorded. Tables may be half changed, so what is
-    /// in flight is what was due and has no end in any record.
+    /// Hands over the recorded data after a panic. The loop's tables may be inconsistent, so calls in flight
+    /// are derived from the records: calls that were due and have no recorded end.
     fn abandon(&mut self, control: &mut impl Control) {
         let now = self.network.now();
         let recorded = self.recorder.take(None);
@@ -357,7 +359,7 @@ where
         });
     }
 
-    /// Hand the interval that has ended to the conductor, and begin the next.
+    /// Hands the completed interval to the conductor and begins the next one.
     fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         self.spare = control.interval(WorkerInterval {

@@ -1,22 +1,21 @@
-//! Panics and failed system calls put in on purpose, for the tests of what becomes of the real ones.
+//! Injected panics and failed system calls, for tests of how real ones are handled.
 //!
-//! `PLIMSOLL_FAULT=call:500,live:3` lets the five hundredth passing of the point `call` in
-//! this process panic, and the third of `live`; at a point that stands for a system call, the call fails instead.
-//! Builds with debug assertions have the points, and those with the feature `fault`; in the program that people
-//! install they are empty.
+//! `PLIMSOLL_FAULT=call:500,live:3` makes the 500th passing of the point `call` in this process panic, and
+//! the third of `live`; at a point that stands for a system call, the call fails instead. Only builds with
+//! debug assertions or the feature `fault` contain the points; in released programs they are empty.
 
 use std::io;
 
-/// Panics where the environment asks for it.
+/// Panics if the environment requests it.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn point(name: &str) {
     assert!(!is_due(name), "a fault put in on purpose: {name}");
 }
 
-/// Stands for a system call of this name.
+/// Marks the place before a system call of this name.
 ///
 /// # Errors
-/// `ENOSYS`, where the environment asks for it: the call was not made.
+/// ENOSYS if the environment requests it: the call was not made.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn system_call(name: &str) -> io::Result<()> {
     if is_due(name) {
@@ -26,7 +25,7 @@ pub fn system_call(name: &str) -> io::Result<()> {
     }
 }
 
-/// Counts a passing of `name`, and returns whether it is the one that the environment asks for.
+/// Counts a passing of the point `name`, and returns whether it is the requested one.
 #[cfg(any(debug_assertions, feature = "fault"))]
 fn is_due(name: &str) -> bool {
     use std::sync::OnceLock;
@@ -57,12 +56,12 @@ fn is_due(name: &str) -> bool {
     is_due
 }
 
-/// Nothing: this build has no faults put in.
+/// Does nothing: this build injects no faults.
 #[cfg(not(any(debug_assertions, feature = "fault")))]
 #[inline(always)]
 pub fn point(_name: &str) {}
 
-/// Never fails: this build has no faults put in.
+/// Never fails: this build injects no faults.
 ///
 /// # Errors
 /// None.

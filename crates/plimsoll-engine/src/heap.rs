@@ -1,20 +1,19 @@
-//! What this process has on its heap.
+//! The size of this process's heap, used to report the memory of connections.
 
 #![expect(
     unsafe_code,
     reason = "mallinfo2(3) takes nothing and returns a structure by value; no crate wraps it"
 )]
 
-/// Bytes that are allocated, by all threads, as the C library counts them (`uordblks` and
-/// `hblkhd` of mallinfo2(3)): exact, where pages in memory are kept after they were freed. What the
-/// allocator needs for itself beside a block is in it.
+/// Returns the bytes that all threads have allocated, as counted by the C library (`uordblks` and `hblkhd` of
+/// mallinfo2(3)), including the allocator's overhead per block. Freed memory is excluded even if its pages
+/// are kept.
 ///
-/// `None`: another C library than glibc, or one older than 2.33.
+/// `None` if the C library is not glibc, or is older than 2.33.
 pub(crate) fn allocated() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {
-        // Looked up, since packages are linked for a glibc that has no such function.
-        // SAFETY: the name ends with a zero byte.
+        // Looked up at run time, since packages are linked against a glibc without this function.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
         // SAFETY: that is the function's type, and null is `None`.
         let count = unsafe {
@@ -35,7 +34,7 @@ mod tests {
 
     #[test]
     fn heap_usage_excludes_freed_memory() {
-        // Other tests allocate beside this one, less than its two blocks.
+        // Other tests allocate at the same time, but less than these two blocks.
         let before = allocated().unwrap();
         let small: Vec<Vec<u8>> = (0..1 << 16).map(|_| vec![1; 1 << 10]).collect();
         let large = vec![1_u8; 128 << 20];

@@ -1,7 +1,8 @@
-//! Things of one thread by keys that are not used twice: what comes late under the key of one that is gone
-//! finds nothing. Scripts are kept so, and the connections and calls of relays.
+//! A slab with generational keys: keys are not reused, so an event that arrives late for a removed entry
+//! finds nothing. Scripts use it, and relays for their connections and calls.
 
-/// A place in the low `PLACE` bits of a key, and in the `GENERATION` bits above how often it was taken.
+/// A slab whose keys hold an index in the low `PLACE` bits and, in the `GENERATION` bits above, how often
+/// that index was used.
 #[derive(Debug)]
 pub struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
     places: Vec<(u32, Option<T>)>,
@@ -18,14 +19,14 @@ impl<T, const PLACE: u32, const GENERATION: u32> Default for Keyed<T, PLACE, GEN
 }
 
 impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
-    /// Takes a thing in, and returns its key.
+    /// Adds an entry and returns its key.
     pub fn insert(&mut self, thing: T) -> u64 {
         let key = self.reserve();
         self.put_back(key, thing);
         key
     }
 
-    /// A key for what is [put back](Keyed::put_back) later, or its place [released](Keyed::release).
+    /// Reserves a key whose entry is [stored](Keyed::put_back) later, or that is [released](Keyed::release).
     pub fn reserve(&mut self) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -36,13 +37,13 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         u64::from(*generation) << PLACE | u64::from(place)
     }
 
-    /// How many there are.
+    /// Returns the number of entries, reserved keys included.
     #[inline]
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// There is none.
+    /// Returns whether there is no entry.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -53,7 +54,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         (key & ((1 << PLACE) - 1)) as usize
     }
 
-    /// Returns the thing of this key; `None`: it is gone.
+    /// Returns the entry of this key; `None` if it was removed.
     #[inline]
     pub fn get(&self, key: u64) -> Option<&T> {
         match self.places.get(Self::place(key)) {
@@ -62,7 +63,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         }
     }
 
-    /// Returns the thing of this key, to be changed; `None`: it is gone.
+    /// Returns the entry of this key for modification; `None` if it was removed.
     #[inline]
     pub fn get_mut(&mut self, key: u64) -> Option<&mut T> {
         match self.places.get_mut(Self::place(key)) {
@@ -71,7 +72,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         }
     }
 
-    /// Takes a thing out, whose key is then nobody's.
+    /// Removes an entry and its key.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
         let removed = self.lift(key)?;
@@ -79,7 +80,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         Some(removed)
     }
 
-    /// Takes a thing out whose key stays its own until it is [put back](Keyed::put_back) or its place
+    /// Takes an entry out and keeps its key reserved until it is [put back](Keyed::put_back) or
     /// [released](Keyed::release).
     #[inline]
     pub fn lift(&mut self, key: u64) -> Option<T> {
@@ -87,19 +88,19 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         self.places[Self::place(key)].1.take()
     }
 
-    /// Stores a thing under a key that was reserved, or whose thing was [lifted](Keyed::lift).
+    /// Stores an entry under a key that was reserved, or whose entry was [lifted](Keyed::lift).
     #[inline]
     pub fn put_back(&mut self, key: u64, lifted: T) {
         self.places[Self::place(key)].1 = Some(lifted);
     }
 
-    /// Frees a key that was reserved, or whose thing was [lifted](Keyed::lift).
+    /// Frees a key that was reserved, or whose entry was [lifted](Keyed::lift).
     #[inline]
     pub fn release(&mut self, key: u64) {
         self.free.push(Self::place(key) as u32);
     }
 
-    /// Returns the keys of all things.
+    /// Returns the keys of all entries.
     pub fn keys(&self) -> Vec<u64> {
         let places = self.places.iter().enumerate();
         let taken = places.filter(|(_, (_, slot))| slot.is_some());
@@ -108,7 +109,7 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
             .collect()
     }
 
-    /// Takes those out for which `is_one` holds.
+    /// Removes and returns the entries for which `is_one` holds.
     pub fn take_if(&mut self, is_one: impl Fn(&T) -> bool) -> Vec<T> {
         if self.is_empty() {
             return Vec::new();
@@ -120,12 +121,12 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
             .collect()
     }
 
-    /// Returns all things.
+    /// Returns all entries.
     pub fn values(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|(_, slot)| slot.as_ref())
     }
 
-    /// Turns the table into all its things.
+    /// Consumes the slab and returns all entries.
     pub fn into_values(self) -> impl Iterator<Item = T> {
         self.places.into_iter().filter_map(|(_, slot)| slot)
     }
@@ -142,7 +143,7 @@ mod tests {
         assert_eq!(keyed.get(a), Some(&'a'));
         let lifted = keyed.lift(a).unwrap();
         assert!(keyed.get(a).is_none() && keyed.remove(a).is_none());
-        // Its place is not given away meanwhile.
+        // Its index is not reused while it is lifted.
         let b = keyed.insert('b');
         keyed.put_back(a, lifted);
         assert_eq!(keyed.keys(), [a, b]);

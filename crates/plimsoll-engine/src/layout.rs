@@ -1,20 +1,21 @@
-//! Where in memory processes lie whose costs are compared.
+//! Fixed memory layouts of processes whose costs are compared.
 //!
-//! The system puts each process at random addresses (ASLR), and the addresses decide what competes for the same cache
-//! lines and branch predictors: two processes of the same server then differ by half a microsecond a call, for as long
-//! as they live. At the same addresses they differ less.
+//! The system loads each process at random addresses (ASLR), which decide what competes for the same cache
+//! lines and branch predictors: two processes of the same server then differ by half a microsecond per call
+//! for as long as they live. At equal addresses they differ less.
 
 use nix::sys::personality::{self, Persona};
 
-/// Returns what `start` does. Processes that it starts lie at the same addresses as all others of their program: they
-/// inherit that from the calling thread. Where the system refuses it, as some containers do, they lie at random ones.
+/// Runs `start` and returns its result. Processes that it starts have the same addresses as all others of
+/// their program, which they inherit from the calling thread. Where the system refuses that, as in some
+/// containers, addresses stay random.
 pub fn alike<T>(start: impl FnOnce() -> T) -> T {
     let fixed = |before: Persona| personality::set(before | Persona::ADDR_NO_RANDOMIZE);
     let before = personality::get().and_then(fixed);
     let started = start();
     match before {
         Ok(before) => {
-            // It was allowed before.
+            // Cannot fail: the same call succeeded above.
             let _ = personality::set(before);
         }
         Err(error) => tracing::debug!(%error, "processes lie at random addresses"),
@@ -40,9 +41,9 @@ mod tests {
         let _ = personality::set(before);
         let first = alike(stack);
         assert!(first.contains("[stack]"), "{first}");
-        // Where that is refused, they start all the same.
+        // Where that is refused, processes start nevertheless.
         assert!(refused || (0..5).all(|_| alike(stack) == first));
-        // The thread goes on as it was.
+        // The thread's own setting is restored.
         assert_eq!(personality::get(), Ok(before));
     }
 }

@@ -1,4 +1,4 @@
-//! Why there is no connection, or none any more.
+//! Why a connection was lost or could not be established.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::address::Lack;
 use crate::driver::ProtocolError;
 
-/// Why a connection ended.
+/// The cause of a lost or failed connection: an outcome and a message.
 #[derive(Clone, Debug)]
 pub struct Loss {
     pub(crate) outcome: Outcome,
@@ -21,7 +21,7 @@ impl Loss {
         Loss { outcome, detail }
     }
 
-    /// The peer closed its side in good order.
+    /// Returns the loss for a peer that closed its side in an orderly way.
     pub(crate) fn closed() -> Loss {
         Loss::new(
             Outcome::ConnectionClosed,
@@ -29,7 +29,7 @@ impl Loss {
         )
     }
 
-    /// A connection that was up could not be read or written; `during` follows "the connection was lost".
+    /// Classifies an error of an established connection; `during` follows "the connection was lost" in the message.
     pub(crate) fn of_error(during: &str, e: &io::Error) -> Loss {
         if let Some(lack) = Lack::of(e) {
             return Loss::new(
@@ -52,7 +52,7 @@ impl Loss {
         Loss::new(outcome, format!("the connection was lost{during}: {e}"))
     }
 
-    /// The peer takes no calls any more, and took none.
+    /// Returns the loss for a peer that stopped accepting calls before it took one.
     pub(crate) fn went_away() -> Loss {
         let detail = "the server went away before the connection's first call";
         Loss::new(Outcome::Goaway, detail)

@@ -1,8 +1,8 @@
-//! What the machine did with the time of the load's threads: read by the conductor once an interval,
-//! never by a worker.
+//! How much the load's threads waited for CPU, and which process used it instead. Read by the conductor once
+//! per interval, never by a worker.
 //!
-//! Processes are counted only in intervals in which threads of the load had to wait: reading all of a
-//! machine's takes milliseconds.
+//! Processes are examined only in intervals in which the load's threads waited: reading all of a machine's
+//! processes takes milliseconds.
 
 use std::collections::HashMap;
 
@@ -12,13 +12,13 @@ use procfs::{CurrentSI, KernelStats};
 
 use crate::awake;
 
-/// Less waiting than this, µs an interval, is every machine's.
+/// Shorter waits per interval occur on every machine and are not reported. µs.
 const MIN_REPORTED_WAIT_US: u64 = 5_000;
 
-/// Processes that used less are not what a load waits for. µs.
+/// Processes that used less CPU time cannot be what the load waited for. µs.
 const MIN_REPORTED_CPU_US: u64 = 20_000;
 
-/// Reads the machine from one interval to the next.
+/// Measures the machine from one interval to the next.
 pub(crate) struct MachineMeter {
     cores: u32,
     stolen_us: Option<u64>,
@@ -29,7 +29,7 @@ pub(crate) struct MachineMeter {
 }
 
 impl MachineMeter {
-    /// What came before now does not count.
+    /// Makes a meter; earlier waiting does not count.
     pub(crate) fn new() -> MachineMeter {
         MachineMeter {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -39,12 +39,13 @@ impl MachineMeter {
         }
     }
 
-    /// What came before now does not count.
+    /// Restarts the meter: earlier waiting does not count.
     pub(crate) fn restart(&mut self) {
         *self = MachineMeter::new();
     }
 
-    /// Since the last reading. `server`: processes that are the load's target, which is no other process.
+    /// Returns the measurements since the last reading. `server` lists the target's processes, which are not
+    /// reported as another process.
     pub(crate) fn read(&mut self, server: &[i32]) -> MachineUse {
         let stolen = stolen_us();
         let stolen_us = match (stolen, self.stolen_us) {
@@ -69,7 +70,7 @@ impl MachineMeter {
         }
     }
 
-    /// Who used the most CPU since processes were read last.
+    /// Returns the other process that used the most CPU time since processes were last read.
     fn busiest(&mut self, server: &[i32]) -> Option<OtherProcess> {
         let now = processes()?;
         let before = self.processes.replace(now)?;
@@ -88,7 +89,7 @@ impl MachineMeter {
         busy.sort_by_key(|(_, used)| std::cmp::Reverse(*used));
         busy.into_iter().find_map(|(pid, cpu_us)| {
             let stat = Process::new(pid).ok()?.stat().ok()?;
-            // Another process of the same load.
+            // Skip other processes of the same load.
             let is_kin = stat.comm == own.comm && stat.ppid == own.ppid;
             let name = stat.comm;
             (!is_kin).then_some(OtherProcess { name, pid, cpu_us })
@@ -129,7 +130,7 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
 
-    /// Waits until a reading says so.
+    /// Waits until `seen` returns true.
     fn until(mut seen: impl FnMut() -> bool) {
         for _ in 0..600 {
             if seen() {

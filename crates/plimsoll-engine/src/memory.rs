@@ -1,8 +1,7 @@
-//! What processes hold in memory, and what the kernel holds for their sockets, at one
-//! moment.
+//! The memory of processes, and the kernel's memory for their sockets, at one moment.
 //!
-//! Read from /proc by the conductor, where a protocol asks for it. Walking a process's
-//! pages takes the kernel about a millisecond for 100 MB.
+//! Read from /proc by the conductor for protocols with mostly idle connections. Walking a process's pages
+//! takes the kernel about a millisecond per 100 MB.
 
 use std::fs;
 
@@ -12,8 +11,8 @@ use procfs::process::Process;
 
 use crate::resources::Watched;
 
-/// What `processes` hold together; `None` when one can't be looked at. Shared pages count
-/// in the resident memory of each.
+/// Returns the memory of `processes` together; `None` if one cannot be read. Shared pages count in the
+/// resident memory of each.
 pub fn of_processes(processes: &Watched) -> Option<ProcessMemory> {
     processes
         .pids()
@@ -33,8 +32,8 @@ fn of_process(pid: i32) -> Option<ProcessMemory> {
     })
 }
 
-/// What the kernel holds for the sockets of this network namespace, and in its slabs (of
-/// which sockets are a part) for the whole machine.
+/// Returns the kernel's memory for the sockets of this network namespace, and its slabs (which include
+/// sockets) for the whole machine.
 pub fn of_kernel() -> Option<KernelMemory> {
     let sockstat = fs::read_to_string("/proc/net/sockstat").ok()?;
     let (sockets, pages) = tcp_sockets(&sockstat)?;
@@ -45,7 +44,7 @@ pub fn of_kernel() -> Option<KernelMemory> {
     })
 }
 
-/// Sockets in use, and pages of their buffers, from the text of /proc/net/sockstat.
+/// Returns the number of allocated TCP sockets and the pages of their buffers, from the text of /proc/net/sockstat.
 fn tcp_sockets(sockstat: &str) -> Option<(u64, u64)> {
     let line = sockstat
         .lines()
@@ -91,7 +90,7 @@ mod tests {
             drop(block);
             after.saturating_sub(before)
         };
-        // Other tests of this process give back memory meanwhile, but not half as much.
+        // Other tests of this process may free memory meanwhile, but not half as much.
         let mut seen = Vec::new();
         while seen.last().is_none_or(|grown| *grown < 64 << 20) {
             assert!(seen.len() < 20, "{seen:?}");

@@ -1,8 +1,8 @@
-//! The network and the clock as a worker sees them: real sockets under epoll
-//! ([`os`]), or a seeded simulation with a clock of its own ([`simulated`]).
+//! A worker's network and clock: real sockets under epoll ([`os`]), or a seeded simulation with a clock of
+//! its own ([`simulated`]).
 //!
-//! Sockets never block. The worker is generic over [`Network`], so what is simulated is
-//! the very loop that runs in production.
+//! Sockets never block. The worker is generic over [`Network`], so the simulation tests run the same loop as
+//! production.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ mod tcp_info;
 mod tunnels;
 
 impl Ready {
-    /// What has not been read to its end.
+    /// Returns the event for a socket that still has unread bytes.
     pub(crate) fn to_be_read(token: Token) -> Ready {
         Ready {
             token,
@@ -32,37 +32,37 @@ impl Ready {
     }
 }
 
-/// Until when to wait, and how exactly.
+/// When to end a wait, and how precisely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
-    /// The end of the wait, if no socket is ready before.
+    /// End of the wait if no socket becomes ready before.
     pub at: Time,
-    /// An arrival is due then: wake to the microsecond, spinning for the last stretch.
+    /// Whether a call is due then: wake up within a microsecond, busy-waiting for the last part.
     pub precise: bool,
 }
 
-/// What a name was resolved to.
+/// The addresses of a resolved name.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// In the order in which connections are spread over them; at least one.
+    /// The addresses in the order in which connections are spread over them; at least one.
     pub addresses: Arc<[Address]>,
-    /// Another lookup may find others.
+    /// Whether another lookup may return other addresses.
     pub may_change: bool,
 }
 
-/// The answer to a question for a name, or why there is none: all who asked at the time have the same.
+/// The result of a name lookup, or its error; shared by all requests that were pending at the time.
 pub type Resolved = Result<Found, Arc<io::Error>>;
 
-/// Who a name is looked up for.
+/// Whether a lookup may be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
-    /// The answer is for this question alone: a client that has just been started asks.
+    /// A lookup for one request alone, as a newly started client makes it.
     Own,
-    /// The answer is for all who ask at the time.
+    /// The result serves all requests that are pending at the time.
     Shared,
 }
 
-/// What a connection has carried since it came up. Bytes.
+/// Bytes that a connection has carried since it was established.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
     /// Bytes that the peer has acknowledged.
@@ -73,68 +73,68 @@ pub struct Carried {
 
 /// Sockets, readiness and time.
 pub trait Network {
-    /// A connection, or one that is being made.
+    /// A socket, connected or connecting.
     type Socket;
 
-    /// The time on the clock of this network.
+    /// Returns the time on this network's clock.
     fn now(&mut self) -> Time;
 
-    /// Start a connection to the target with this number, through the proxy that leads to it, if one does. It is up, or has failed, when the socket is writable:
-    /// [`Network::connected`] returns which.
+    /// Starts a connection to the target with this number, through its proxy if it has one. When the socket
+    /// becomes writable the attempt is over, and [`Network::connected`] returns its result.
     fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<Self::Socket>;
 
-    /// The result of a connection attempt whose socket has become writable.
+    /// Returns the result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
 
-    /// The proxy that is still to connect a socket, where it has been reached and asked.
+    /// Returns the proxy that was reached and has not answered the connect request yet, if there is one.
     fn proxy_asked(&self, _socket: &Self::Socket) -> Option<String> {
         None
     }
 
-    /// Signal the socket with another token from now on, also of what is there already.
+    /// Changes the token of a socket's events, including events that are already pending.
     fn rename(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
 
-    /// `Ok(0)`: the peer has closed its side. `WouldBlock`: nothing there now.
+    /// Reads from the socket. `Ok(0)` means that the peer has closed its side; `WouldBlock` that nothing is available.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Whether [`Network::arrived`] is known of what is read.
+    /// Returns whether [`Network::arrived`] is available.
     fn stamps(&self) -> bool {
         false
     }
 
-    /// When the last of the bytes that the last [`Network::read`] gave reached this host; `None`: not known.
+    /// Returns when the last bytes of the previous [`Network::read`] reached this host; `None` if unknown.
     fn arrived(&self) -> Option<Time> {
         None
     }
 
-    /// Don't report readable bytes before so many have come (1: any); the end of the
-    /// stream is always reported. A hint: a network may report earlier.
+    /// Sets the socket's low-water mark: it becomes readable only at this many bytes (1: any) or at end of
+    /// stream. A hint: a network may report earlier.
     fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
-    /// Writes a prefix of the slices; `WouldBlock` if the socket takes nothing now.
+    /// Writes a prefix of the slices; returns `WouldBlock` if the socket accepts nothing now.
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// What the connection has carried, handshakes and framing included; `None`: not known.
+    /// Returns the bytes that the connection has carried, with handshakes and framing; `None` if unknown.
     fn carried(&mut self, _socket: &Self::Socket) -> Option<Carried> {
         None
     }
 
-    /// Ends a connection, or the attempt to make it.
+    /// Closes a connection, or abandons a connection attempt.
     fn close(&mut self, socket: Self::Socket);
 
-    /// Wait until a socket is ready or `wake` has come (`None`: until a socket is ready
-    /// or another thread wants attention). `ready` is filled anew.
+    /// Waits until a socket is ready or `wake` is reached (`None`: until a socket is ready or another thread
+    /// wakes the poller). Replaces the contents of `ready`.
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()>;
 
-    /// Turn the name of a target, by its number, into addresses. The answer may come at
-    /// once, or later from [`Network::resolved`].
+    /// Starts the lookup of a target's name, by the target's number. The result comes from
+    /// [`Network::resolved`], at once or later.
     fn resolve(&mut self, target: usize, token: Token, lookup: Lookup);
 
-    /// An answer to [`Network::resolve`], if one has come.
+    /// Returns the next result of [`Network::resolve`], if there is one.
     fn resolved(&mut self) -> Option<(Token, Resolved)>;
 }
 
-/// A socket that is written to like a file: what TLS takes.
+/// Adapts a socket to [`io::Write`] for the TLS library.
 pub struct SocketWriter<'a, N: Network> {
     /// The network that the socket belongs to.
     pub network: &'a mut N,

@@ -1,45 +1,45 @@
-//! When a worker's loop stood still, and how many calls that can have lengthened.
+//! Detects pauses of a worker's loop, and counts the calls that they may have lengthened.
 //!
-//! A loop that is stopped, swapped out or busy with something long reads answers late and sends
-//! late. For every such pause it is recorded how many calls were under way or due until its
-//! traces were gone, and by how much it can have lengthened their times. No call is looked at
-//! for that: two numbers of the loop are compared, once a turn.
+//! A loop that is stopped, preempted or busy for long reads answers late and sends late. For every such
+//! pause, the number of calls that were in flight or due until the load had recovered is recorded, with an
+//! upper bound of the added time. No call is examined for this: two counters of the loop are compared once
+//! per iteration.
 
 use plimsoll_model::{Recorder, Time};
 
-/// While calls are in flight the loop looks at its sockets at least this often, or it could not
-/// tell a pause from a wait. Nanoseconds.
+/// Maximum time between two polls of the sockets while calls are in flight: longer waits could not be told
+/// from pauses. Nanoseconds.
 pub(crate) const LOOK_NS: u64 = 5_000_000;
 
-/// What is shorter is the loop's usual work. Nanoseconds.
+/// Shorter delays are the loop's normal work. Nanoseconds.
 const SHORTEST_NS: u64 = 1_000_000;
 
-/// A target with a tenth of its capacity to spare has worked off by then what a pause has
-/// heaped up: so many times the pause's length.
+/// Maximum length of a recovery, as a multiple of the pause: a target with a tenth of its capacity to spare
+/// has worked off the backlog by then.
 const LONGEST_RECOVERY: u64 = 10;
 
-/// A loop's pauses.
+/// The pauses of one event loop.
 pub(crate) struct Pauses {
-    /// When the loop last went on after a wait.
+    /// When the loop's last wait ended.
     awoke: Time,
     aftermath: Option<Aftermath>,
-    /// When the last aftermath ended, and by how much its pauses can have lengthened a call's times. Nanoseconds.
+    /// End of the last recovery, and by how much its pauses may have lengthened a call. Nanoseconds.
     last: (Time, u64),
 }
 
-/// From a pause to the end of its traces.
+/// The time from a pause until the load has recovered from it.
 struct Aftermath {
-    /// By how much it can have lengthened a call's times.
+    /// Upper bound of the time added to a call, in nanoseconds.
     lengthened_ns: u64,
-    /// The longest of the pauses that follow upon each other here.
+    /// The longest of the consecutive pauses in this recovery. Nanoseconds.
     longest_ns: u64,
     ended: Time,
     stage: u8,
-    /// Calls under way when the loop went on, which it can have lengthened.
+    /// Calls in flight or waiting at the end of the pause, which it may have lengthened.
     lengthened: u64,
-    /// The aftermath ends when no more calls than this are under way.
+    /// The recovery ends when no more calls than this are in flight or waiting.
     under_way: u64,
-    /// How many had been due until then.
+    /// Number of calls that had been due by the end of the pause.
     due: u64,
 }
 
@@ -52,8 +52,8 @@ impl Pauses {
         }
     }
 
-    /// The loop waited from `before` to `now`, with `wake` in mind. Gives the length of the
-    /// pause, if there was one. Nanoseconds.
+    /// Examines a wait from `before` to `now` that was to end at `wake`. Returns the length of the pause in
+    /// nanoseconds, if there was one.
     #[inline]
     pub(crate) fn waited(&mut self, before: Time, wake: Time, now: Time) -> Option<u64> {
         let worked = before.since(self.awoke);
@@ -62,7 +62,7 @@ impl Pauses {
         if worked <= SHORTEST_NS && overslept <= SHORTEST_NS {
             return None;
         }
-        // Nobody knows when in the wait the loop was stopped.
+        // The pause may have started at any point of the wait, so assume the earliest.
         let waited = if overslept > SHORTEST_NS {
             now.since(before)
         } else {
@@ -71,18 +71,18 @@ impl Pauses {
         Some(worked + waited)
     }
 
-    /// The load that was to begin at `start` begins at `now`. Gives how late that is, if it is a pause. Nanoseconds.
+    /// Returns by how many nanoseconds a load that begins at `now` is late, if that counts as a pause.
     pub(crate) fn begun_late(&mut self, start: Time, now: Time) -> Option<u64> {
         let late = now.since(start);
         (late > SHORTEST_NS).then(|| {
-            // Not a second time in the first turn.
+            // Keep the first iteration from counting it again.
             self.awoke = now;
             late
         })
     }
 
-    /// A pause of `length_ns` is over. `under_way`: calls in flight or waiting; `due`: how many
-    /// have been due so far.
+    /// Begins the recovery from a pause of `length_ns`. The tuple holds the stage, the calls in flight or
+    /// waiting, and the number of calls due so far.
     #[cold]
     pub(crate) fn begin(
         &mut self,
@@ -101,23 +101,24 @@ impl Pauses {
             due,
         };
         if let Some(before) = self.aftermath.take() {
-            // Sent late because of one, behind a call that another held up, and read late because of this one.
+            // A call may be sent late because of the earlier pause, queue behind a call that it delayed, and
+            // be read late because of this one.
             begun.lengthened_ns += before.lengthened_ns.min(2 * before.longest_ns);
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
-            // What one has heaped up is not what calls come back to.
+            // Calls that queued up during the earlier pause do not count as the normal number.
             begun.under_way = begun.under_way.min(before.under_way);
             before.record(due, stage, recorder);
         }
         self.aftermath = Some(begun);
     }
 
-    /// Whether traces of a pause are left.
+    /// Returns whether the load is recovering from a pause.
     #[inline]
     pub(crate) fn are_felt(&self) -> bool {
         self.aftermath.is_some()
     }
 
-    /// By how much pauses can have lengthened the times of a call that was sent at `sent` and has ended. Nanoseconds.
+    /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has ended.
     #[inline]
     pub(crate) fn lengthened(&self, sent: Time) -> u64 {
         let (ended, last_ns) = self.last;
@@ -126,7 +127,7 @@ impl Pauses {
         before.max(felt)
     }
 
-    /// Looks whether they are gone.
+    /// Ends the recovery if the number of calls is back to normal, or its maximum length has passed.
     #[cold]
     pub(crate) fn look(
         &mut self,
@@ -145,7 +146,7 @@ impl Pauses {
         }
     }
 
-    /// The run is over, and so are its pauses.
+    /// Records the current recovery at the end of the run.
     pub(crate) fn end(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
         if let Some(aftermath) = self.aftermath.take() {
             aftermath.record(due, stage, recorder);
@@ -176,14 +177,14 @@ mod tests {
     fn on_time_wakeup_is_not_a_pause() {
         let mut pauses = Pauses::new();
         assert_eq!(pauses.waited(Time(0), Time(5 * MS), Time(5 * MS)), None);
-        // An answer came before.
+        // An answer ended the wait early.
         assert_eq!(
             pauses.waited(Time(5 * MS), Time(90 * MS), Time(6 * MS)),
             None
         );
-        // There was work already, and no wait at all.
+        // Work was pending, so the loop did not wait.
         assert_eq!(pauses.waited(Time(6 * MS), Time::ZERO, Time(6 * MS)), None);
-        // Stopped in a wait, and in the work after it.
+        // Stopped during a wait, and then busy after one.
         let stopped = pauses.waited(Time(6 * MS), Time(8 * MS), Time(90 * MS));
         assert_eq!(stopped, Some(84 * MS));
         let busy = pauses.waited(Time(120 * MS), Time(121 * MS), Time(121 * MS));
@@ -200,7 +201,7 @@ mod tests {
             pauses.are_felt()
         };
         assert!(look(10, 40, 140));
-        // As few again, but an answer may still be on its way.
+        // The number is back to normal, but a delayed answer may still be in transit.
         assert!(look(30, 3, 150));
         assert!(!look(81, 2, 170));
         let delayed = |recorder: &mut Recorder| {
@@ -219,7 +220,7 @@ mod tests {
         assert!(pauses.are_felt());
         pauses.look(Time(250 * MS), (0, 4, 11), &mut recorder);
         assert!(!pauses.are_felt());
-        // What was under way at the second of two pauses is lengthened by both.
+        // Calls in flight at the second pause are lengthened by both.
         assert_eq!(delayed(&mut recorder), (23, 0, 0));
     }
 }

@@ -1,6 +1,6 @@
-//! Readiness of sockets under epoll, for one thread: the load's workers, servers and relays wait with it.
+//! Readiness of sockets under epoll, for one thread. Workers, servers and relays wait with it.
 //!
-//! What an event is for is its token; there is no callback and no table.
+//! An event is identified by its token alone; there is no callback and no table.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,37 +15,37 @@ use crate::fault;
 /// The system call that [`Poller::wait`] makes.
 const WAIT_CALL: &str = "epoll_pwait2";
 const WAKER_TOKEN: u64 = u64::MAX;
-/// Sockets that one wait reports.
+/// Maximum number of events that one wait reports.
 pub(crate) const MAX_EVENTS: usize = 512;
 
-/// Names a socket to the poller, which hands it back when the socket is ready. The highest is taken.
+/// Identifies a socket in the poller's events. The highest value is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// A socket that can be read or written again. A hang-up or an error shows as both.
+/// A readiness event of a socket. A hang-up or an error counts as both readable and writable.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
-    /// What the socket was watched with.
+    /// The token with which the socket was added.
     pub token: Token,
-    /// Bytes, connections or an end can be read.
+    /// Bytes, connections or end of stream can be read.
     pub readable: bool,
-    /// It takes bytes, or its connection is up or has failed.
+    /// It accepts bytes, or its connection attempt is over.
     pub writable: bool,
-    /// The peer has closed, or the connection failed: read until the end is seen. Only of sockets that
-    /// are watched for [`Interest::Changes`].
+    /// The peer has closed, or the connection failed: read until end of stream. Only for sockets that are
+    /// watched for [`Interest::Changes`].
     pub hangup: bool,
 }
 
-/// What a socket is watched for.
+/// Which events of a socket are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interest {
-    /// It is reported once that it can be read or written again.
+    /// Edge-triggered: reported once when it becomes readable or writable.
     Changes,
-    /// It is reported as long as it can.
+    /// Level-triggered: reported for as long as it is ready.
     State {
-        /// Can be read.
+        /// Report readability.
         reads: bool,
-        /// Can be written.
+        /// Report writability.
         writes: bool,
     },
 }
@@ -72,12 +72,12 @@ pub struct Waker(Arc<OwnedFd>);
 impl Waker {
     /// Makes the poller's wait return soon.
     pub fn wake(&self) {
-        // A counter that is full means that a wake-up waits already.
+        // A full counter means that a wake-up is already pending.
         let _ = rustix::io::retry_on_intr(|| rustix::io::write(&*self.0, &1u64.to_ne_bytes()));
     }
 }
 
-/// What one wait has brought. It stays on the thread that waits.
+/// The events of one wait. It stays on the waiting thread.
 pub struct Events(Vec<epoll::Event>);
 
 impl Default for Events {
@@ -87,7 +87,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// The sockets that are ready.
+    /// Returns the sockets that are ready.
     #[inline]
     pub fn sockets(&self) -> impl Iterator<Item = Ready> {
         let sockets = self
@@ -106,13 +106,13 @@ impl Events {
         })
     }
 
-    /// A [`Waker`] was used.
+    /// Returns whether a [`Waker`] was used.
     pub fn are_of_waker(&self) -> bool {
         self.0.iter().any(|event| event.data.u64() == WAKER_TOKEN)
     }
 }
 
-/// Sockets that are watched for one thread.
+/// An epoll instance with the sockets of one thread.
 #[derive(Debug)]
 pub struct Poller {
     epoll: OwnedFd,
@@ -121,44 +121,44 @@ pub struct Poller {
 
 impl Poller {
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process has no free descriptor.
     pub fn new() -> io::Result<Poller> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let waker = Waker(Arc::new(eventfd(0, flags)?));
         let data = epoll::EventData::new_u64(WAKER_TOKEN);
-        // Each wake-up is a change, so the counter need not be read.
+        // Edge-triggered, so the counter need not be read.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, &*waker.0, data, flags)?;
         Ok(Poller { epoll, waker })
     }
 
-    /// Ends a wait of this poller, from any thread.
+    /// Returns a handle that ends a wait of this poller from any thread.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
     /// # Errors
-    /// When the kernel takes no more sockets to watch.
+    /// If the kernel cannot watch more sockets.
     pub fn add(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// What is ready is reported anew, as when the socket was added.
+    /// Changes token and interest of a socket. Pending readiness is reported again.
     ///
     /// # Errors
-    /// When it was not watched.
+    /// If the socket was not added.
     pub fn change(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
 
-    /// Waits until there is something to do: sockets are ready, a [`Waker`] was used, or a signal came;
-    /// `false`: the time is over. `events` is filled anew.
+    /// Waits until sockets are ready, a [`Waker`] was used, or a signal arrived; returns `false` on timeout.
+    /// Replaces the contents of `events`.
     ///
     /// # Errors
-    /// When the kernel can't wait; the error names the system call.
+    /// If the kernel cannot wait; the error names the system call.
     pub fn wait(&self, timeout: Option<Duration>, events: &mut Events) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),

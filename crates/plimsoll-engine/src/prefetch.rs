@@ -1,6 +1,6 @@
-//! Memory that is needed soon is asked for, so that it comes while other work is done.
+//! Prefetching of memory that is needed soon, while other work is done.
 //!
-//! With thousands of connections none is in the processor's cache when its turn comes, and a call would wait for one
+//! With thousands of connections none of them is cached when it is served, and a call would wait for one
 //! cache line after another.
 
 #![expect(
@@ -8,13 +8,13 @@
     reason = "prefetch instructions are intrinsics or assembly; they change nothing, and fault at no address"
 )]
 
-/// Bytes of a value that are asked for at most: what lies behind them is not needed for each call.
+/// Maximum bytes of a value that are prefetched; what follows is not needed for every call.
 const MAX_PREFETCH_BYTES: usize = 448;
 
-/// Bytes of a cache line.
+/// Size of a cache line in bytes.
 const CACHE_LINE_BYTES: usize = 64;
 
-/// Asks for the beginning of `value`. It is not looked at.
+/// Prefetches the beginning of `value` without reading it.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     let start = std::ptr::from_ref(value).cast::<u8>();

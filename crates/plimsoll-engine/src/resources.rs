@@ -1,7 +1,7 @@
-//! CPU, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's.
+//! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's.
 //!
-//! Read from /proc once an interval by the conductor, never by a worker; a worker whose load takes
-//! turns reads CPU clocks alone.
+//! Read from /proc once per interval by the conductor, never by a worker; a worker whose load alternates with
+//! others in batches reads only CPU clocks.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -23,16 +23,15 @@ use procfs::process::Process;
 
 use crate::address::Address;
 
-/// What a process has used so far, and holds now.
+/// CPU time that processes have used, and resources that they hold now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// User and system time since the process began, in nanoseconds: the scheduler's own
-    /// account, exact however short the time.
+    /// User and system time since the process began, in nanoseconds, from the scheduler's clock: exact even
+    /// for short times.
     pub cpu_ns: u64,
-    /// The same in ticks, mostly of 10 ms: good for showing how it divides over a longer
-    /// time, and for nothing else.
+    /// User time in ticks, mostly of 10 ms: only used for the ratio of user to system time.
     pub user_ticks: u64,
-    /// The kernel's part of it.
+    /// System time in ticks.
     pub system_ticks: u64,
     /// Resident set size.
     pub rss_bytes: u64,
@@ -55,8 +54,7 @@ impl Usage {
     }
 }
 
-/// One or more processes that are watched together: the workers of a server that share
-/// a port count as one.
+/// One or more processes that are measured together, such as the workers of a server that share a port.
 #[derive(Clone, Debug)]
 pub struct Watched {
     pids: Vec<i32>,
@@ -70,7 +68,7 @@ impl Watched {
         }
     }
 
-    /// The process and those it has started by now.
+    /// Returns the process and its current descendants.
     pub fn pid(pid: u32) -> Watched {
         let mut pids: Vec<i32> = i32::try_from(pid).into_iter().collect();
         let parents: Vec<(i32, i32)> = procfs::process::all_processes()
@@ -88,7 +86,7 @@ impl Watched {
         Watched { pids }
     }
 
-    /// Those that this process has started by now, without itself.
+    /// Returns the current descendants of this process, without itself.
     pub fn started() -> Watched {
         let mut watched = Watched::pid(std::process::id());
         let own = Watched::own();
@@ -96,8 +94,8 @@ impl Watched {
         watched
     }
 
-    /// The processes that listen on one of `addresses` on this machine; `None` if there
-    /// are none that this user may look at.
+    /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that
+    /// this user may inspect.
     pub fn listening_on(addresses: &[Address]) -> Option<Watched> {
         let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
@@ -118,12 +116,12 @@ impl Watched {
         (!pids.is_empty()).then_some(Watched { pids })
     }
 
-    /// Those that are watched, whether or not they still run.
+    /// Returns the process ids, whether or not they still run.
     pub fn pids(&self) -> &[i32] {
         &self.pids
     }
 
-    /// What they use together; `None` when none of them is there any more.
+    /// Returns the sum of their usage; `None` if none of them exists any more.
     pub fn usage(&self) -> Option<Usage> {
         self.pids
             .iter()
@@ -132,19 +130,19 @@ impl Watched {
     }
 }
 
-/// What a [`Watched`] uses from one reading to the next.
+/// Measures the resources of processes ([`Watched`]) from one reading to the next.
 #[derive(Clone, Debug)]
 pub struct Meter {
     watched: Watched,
     last: Option<Usage>,
-    /// What it held when the meter was made, until that is reported.
+    /// Resident memory when the meter was made, until that is reported. Bytes.
     before: Option<u64>,
-    /// What it held when the load began, until that is reported.
+    /// Usage when the load began, until that is reported.
     began: Usage,
 }
 
 impl Meter {
-    /// What was used before now does not count.
+    /// Makes a meter; CPU time used before now does not count.
     pub fn new(watched: Watched) -> Meter {
         let last = watched.usage();
         Meter {
@@ -155,19 +153,19 @@ impl Meter {
         }
     }
 
-    /// The load begins: what was used until now does not count, but what is held now does.
-    /// A short load may be over, and all closed, before the next reading.
+    /// Restarts at the beginning of the load: earlier CPU time does not count, but the resources held now do,
+    /// since a short load may have closed everything before the next reading.
     pub fn restart(&mut self) {
         self.last = self.watched.usage();
         self.began = self.last.unwrap_or_default();
     }
 
-    /// Returns the processes that are watched, as [`Watched::pids`] does.
+    /// Returns the process ids, as [`Watched::pids`].
     pub fn pids(&self) -> &[i32] {
         self.watched.pids()
     }
 
-    /// What was used since the last reading; `None` when the processes are gone.
+    /// Returns the usage since the last reading; `None` when the processes are gone.
     pub fn read(&mut self) -> Option<Resources> {
         let now = self.watched.usage()?;
         let last = self.last.replace(now).unwrap_or(now);
@@ -185,8 +183,8 @@ impl Meter {
     }
 }
 
-/// The CPU clocks of both ends of a load that takes turns; by default, of no server. Reading one takes less than a
-/// microsecond.
+/// The CPU clocks of client and server for a load that alternates with others in batches; by default without
+/// a server. Reading a clock takes less than a microsecond.
 #[derive(Clone, Debug, Default)]
 pub struct TurnMeter {
     calls: u64,
@@ -203,7 +201,7 @@ impl TurnMeter {
         }
     }
 
-    /// What has been used when the load's own arrival `number` is due; `None` where it begins no turn.
+    /// Returns the CPU time used so far if the load's arrival `number` begins a batch; otherwise `None`.
     #[inline]
     pub(crate) fn began(&self, number: u64) -> Option<TurnBegan> {
         number
@@ -211,7 +209,8 @@ impl TurnMeter {
             .then(|| self.read(number / self.calls, None))
     }
 
-    /// What has been used when a turn begins, or all are over. `done`: where turns are of time.
+    /// Returns the CPU time used at the beginning of a batch, or at the end of the last. `done` holds the
+    /// calls so far, where batches are of fixed time.
     pub(crate) fn read(&self, turn: u64, done: Option<Done>) -> TurnBegan {
         let used = |clock: &ClockId| Some(Duration::from(clock.now().ok()?).as_nanos() as u64);
         TurnBegan {
@@ -227,8 +226,8 @@ impl TurnMeter {
     }
 }
 
-/// How much of what was used between two readings was system time, 0 to 1; of all that was
-/// ever used where too few ticks lie between them to tell.
+/// Returns the share of system time between two readings, 0 to 1; over the whole lifetime if too few ticks
+/// lie between them.
 fn system_share(last: Usage, now: Usage) -> f64 {
     const MIN_TICKS: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
@@ -241,7 +240,7 @@ fn system_share(last: Usage, now: Usage) -> f64 {
     system as f64 / (user + system).max(1) as f64
 }
 
-/// The server whose resources the plan wants to be read, where it can be found.
+/// Returns the server processes that the plan asks to measure, if they can be found.
 pub fn server_of(watch: Watch, target: &[Address]) -> Option<Watched> {
     match watch {
         Watch::TargetPort => Watched::listening_on(target),
@@ -284,15 +283,15 @@ fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     let local = procfs::net::unix()
         .into_iter()
         .flatten()
-        // An accepted one has its listener's name, too, and is connected.
+        // Accepted sockets have their listener's name too, but are connected.
         .filter(|entry| matches!(entry.state, UnixState::UNCONNECTED))
         .filter(|entry| entry.path.as_ref().is_some_and(|path| unix.contains(path)))
         .map(|entry| entry.inode);
     networked.chain(local).collect()
 }
 
-/// What the kernel may list a socket as: the path that its server was given, which can be
-/// another one to the same file.
+/// Returns the names under which the kernel may list a socket: it keeps the path that the server used, which
+/// may differ from ours.
 fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
     match socket {
         UnixSocket::Abstract(name) => vec![format!("@{name}").into()],
@@ -307,9 +306,8 @@ fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
     }
 }
 
-/// Whether a process's descriptors lead to one of the sockets. Other users' processes
-/// hide theirs and are passed over. One `readlink` a descriptor and nothing more: a busy
-/// machine has tens of thousands.
+/// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be
+/// read and are skipped. Only one `readlink` per descriptor, since a busy machine has tens of thousands.
 fn holds_one_of(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
     let Ok(entries) = fs::read_dir(descriptors) else {
         return false;
@@ -334,9 +332,9 @@ fn same_host(a: IpAddr, b: IpAddr) -> bool {
     a.to_canonical() == b.to_canonical()
 }
 
-/// Returns the CPU time that the calling thread has used. It never goes back. A sandbox may refuse the clock of the
-/// thread; the kernel's accounting has the same figure in microseconds. Where that is refused, too, the last reading
-/// stays, and a warning says so.
+/// Returns the CPU time that the calling thread has used, which never decreases. If a sandbox refuses the
+/// thread's clock, the kernel's accounting gives it in microseconds. If that is refused as well, the last
+/// reading is returned and a warning is logged once.
 pub fn thread_cpu() -> Duration {
     thread_local! {
         static LAST_READING: Cell<Duration> = const { Cell::new(Duration::ZERO) };
@@ -421,7 +419,7 @@ mod tests {
     #[test]
     fn meter_counts_initial_usage_and_microseconds() {
         let mut meter = Meter::new(Watched::own());
-        // Far more than other tests of this process open and close meanwhile.
+        // Far more than other tests of this process open and close in the meantime.
         let files: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();
         drop(files);
@@ -431,7 +429,7 @@ mod tests {
             turns = std::hint::black_box(turns + 1);
         }
         let used = meter.read().unwrap();
-        // Far less than a tick, and seen.
+        // Far less than a tick, and still measured.
         assert!(used.cpu_us().unwrap() >= 3_000, "{used:?}");
         assert!(used.descriptors >= 400, "{used:?}");
         assert!(used.rss_bytes_before.is_some_and(|bytes| bytes > 100_000));
@@ -478,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_start_reads_cpu_clocks() {
+    fn batch_start_reads_cpu_clocks() {
         let turns = Turns {
             of: 2,
             index: 0,

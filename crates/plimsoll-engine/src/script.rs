@@ -1,10 +1,9 @@
-//! Scripts: users that hold several connections and do one thing after another on them.
+//! Scripts: simulated users with several connections whose actions follow from each other.
 //!
-//! A [`Script`] is a state machine like a [`crate::Driver`]: it owns no socket, no task
-//! and no clock. Where a driver is one connection that carries many calls, a script is
-//! one user with up to [`MAX_LINKS`] connections, opened and closed as it says, whose calls
-//! follow from each other. [`worker`] runs scripts, [`user`] makes one of any driver; drivers are
-//! run by [`crate::worker`].
+//! A [`Script`] is a state machine like a [`crate::Driver`]: it owns no socket, task or clock. While a driver
+//! is one connection that carries many independent calls, a script is one user with up to [`MAX_LINKS`]
+//! connections, which it opens and closes itself, and whose calls depend on each other. [`worker`] runs
+//! scripts, and [`user`] makes scripts from any driver; drivers alone are run by [`crate::worker`].
 
 pub mod user;
 pub mod worker;

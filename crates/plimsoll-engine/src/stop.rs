@@ -1,26 +1,26 @@
-//! How a run is asked to end before its time.
+//! Requests to end a run early.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::event_loop::StopLevel;
 
-/// Shared with whoever may end the run: a signal handler, an objective that is missed.
+/// A stop request, shared with whatever may end the run: a signal handler, or a missed objective.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
     asked: Arc<AtomicU8>,
-    /// Whoever stops all runs stops this one.
+    /// The parent's requests, which stop this run as well.
     all: Option<Arc<AtomicU8>>,
 }
 
 impl Stop {
-    /// One that nobody has asked for.
+    /// Makes a stop that has not been requested.
     pub fn new() -> Stop {
         Stop::default()
     }
 
-    /// A stop for one run of several: asking it leaves the others alone, and asking `self`
-    /// asks it, too.
+    /// Returns a stop for one run of several: requesting it does not affect the others, and requesting `self`
+    /// stops this one too.
     #[must_use]
     pub fn for_one(&self) -> Stop {
         Stop {
@@ -29,7 +29,7 @@ impl Stop {
         }
     }
 
-    /// Ask once for a graceful end, twice for an end at once.
+    /// Requests a graceful end; a second request ends the run at once.
     pub fn request(&self) {
         let _ = self
             .asked
@@ -38,7 +38,7 @@ impl Stop {
             });
     }
 
-    /// What was asked for by now, of this run or of all.
+    /// Returns the level requested so far, of this run or of all.
     pub fn level(&self) -> StopLevel {
         let all = self
             .all

@@ -1,7 +1,7 @@
-//! TLS on the client side: plaintext in, records out, and the reverse.
+//! TLS on the client side: turns plaintext into records and back.
 //!
-//! The rest of the engine sees [`TlsClient`] (one a run, shared) and [`TlsSession`] (one
-//! a connection) and no other part of the TLS library.
+//! The rest of the engine uses only [`TlsClient`] (one per run, shared) and [`TlsSession`] (one per
+//! connection) of this module.
 
 use std::io;
 use std::sync::Arc;
@@ -61,35 +61,35 @@ pub use whole::SessionError;
 
 use crate::addresses::classify_connect;
 
-/// A server that wants a client certificate and gets none may close without a word.
+/// Message for a server that requires a client certificate, gets none and may close without an alert.
 pub(crate) const CLIENT_CERT_MISSING: &str =
     "tls: the server asked for a client certificate, got none and closed the connection";
 pub(crate) const CLOSED_IN_HANDSHAKE: &str =
     "tls: the server closed the connection during the handshake (is it a plaintext port?)";
 
-/// Why a TLS client can't be made from a plan.
+/// The errors of making a TLS client from a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsSetupError {
-    /// A file that the plan names.
+    /// A file named in the plan cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The plan trusts the system's certificates.
+    /// The plan trusts the system's certificates, and there are none.
     #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
     NoSystemRoots,
     #[error(
         "a Unix socket has no name for the server's certificate to be checked against; give the one that it is for with --server-name (tls.server_name)"
     )]
-    /// The target is a Unix socket.
+    /// The target is a Unix socket, which has no server name.
     NoServerName,
     #[error(
         "server name {name:?} is neither a DNS name nor an IP address; set tls.server_name (--server-name)"
     )]
-    /// The name for the certificate can be none.
+    /// The server name is not valid.
     ServerName {
-        /// As it was given, or taken from the URL.
+        /// The name as given, or as taken from the URL.
         name: String,
     },
-    /// The library has no use for the settings.
+    /// The TLS library rejects the settings.
     #[error("tls: {0}")]
     Library(#[from] rustls::Error),
 }
@@ -100,22 +100,22 @@ pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
     shown: Shown,
-    /// The client's certificate.
+    /// The client's certificate, if it has one.
     identity: Option<Arc<Rotating>>,
     resume: bool,
-    /// The part of the connections that makes a full handshake although sessions are resumed.
+    /// Share of the connections that make a full handshake although sessions are resumed.
     full: Option<f64>,
-    /// This worker's, where the plan resumes sessions.
+    /// This worker's tickets, where the plan resumes sessions.
     tickets: Option<Arc<Tickets>>,
     own_records: bool,
-    /// Secrets go to a file, so that they are not ours alone.
+    /// Whether secrets are logged to a file, so that the library's key log is in use.
     logs_keys: bool,
-    /// The key log of sessions that rest.
+    /// The key log of sessions that can be reduced while idle.
     heard: Option<Arc<Heard>>,
     learned: Arc<Learned>,
 }
 
-/// Has no client certificate, and remembers whether the server asked for one.
+/// Presents no client certificate, and records whether the server asked for one.
 #[derive(Debug)]
 struct Asked(Arc<Learned>);
 
@@ -131,11 +131,11 @@ impl ResolvesClientCert for Asked {
 }
 
 impl TlsClient {
-    /// Reads the files that the plan names, offers `alpn`, the most wanted first, and warms the TLS library up: its first use
-    /// of the random source takes tens of milliseconds, which belong to no call.
+    /// Reads the plan's files, offers `alpn` in order of preference, and warms up the TLS library: its first
+    /// use of the random source takes tens of milliseconds, which must not count towards a call.
     ///
     /// # Errors
-    /// When a file can't be read or does not hold what it should.
+    /// If a file cannot be read or has the wrong contents.
     pub fn new(
         plan: &TlsPlan,
         target: &Target,
@@ -173,7 +173,7 @@ impl TlsClient {
         };
         config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
         config.resumption = Resumption::disabled();
-        // What a chain costs is to be seen: it is compressed (RFC 8879) only where that is asked for.
+        // Certificates are compressed (RFC 8879) only on request, so that the cost of a chain shows.
         if !plan.compressed {
             config.cert_compressors = Vec::new();
             config.cert_decompressors = Vec::new();
@@ -207,9 +207,8 @@ impl TlsClient {
         })
     }
 
-    /// The same client for connections that rest most of the time: what can be made again
-    /// is given up meanwhile, where the records are our own. A plan that resumes sessions
-    /// keeps what tickets need.
+    /// Configures the client for mostly idle connections: idle ones release what can be rebuilt, if our own
+    /// record layer is used. A plan that resumes sessions keeps what tickets need.
     #[must_use]
     pub fn resting(mut self) -> TlsClient {
         if self.own_records && !self.resume && !self.logs_keys {
@@ -218,13 +217,13 @@ impl TlsClient {
         self
     }
 
-    /// The TLS library's own form, for connections that the engine does not make.
+    /// Returns the TLS library's configuration, for connections that the engine does not make.
     pub fn config(&self) -> &Arc<ClientConfig> {
         &self.config
     }
 
-    /// What a connection on [`TlsClient::config`] that failed with `error` before its peer sent
-    /// anything is counted as, and the message about it.
+    /// Returns outcome and message of a connection made with [`TlsClient::config`] that failed with `error`
+    /// before its peer sent anything.
     pub fn failure(&self, error: &io::Error) -> (Outcome, String) {
         const DISCONNECT_KINDS: [io::ErrorKind; 3] = [
             io::ErrorKind::UnexpectedEof,
@@ -250,23 +249,23 @@ impl TlsClient {
         }
     }
 
-    /// What was out of the ordinary about servers' certificates that were taken.
+    /// Returns the exceptional ways in which servers' certificates were accepted.
     pub(crate) fn certificates_taken(&self) -> Vec<CertificateTaken> {
         self.learned.taken()
     }
 
-    /// How often the client's certificate was read again, since it was replaced.
+    /// Returns how often the client's certificate was reloaded.
     pub(crate) fn renewed(&self) -> u64 {
         self.identity.as_ref().map_or(0, |shown| shown.renewed())
     }
 
-    /// A server asked for a client certificate, and there was none to show.
+    /// Returns whether a server asked for a client certificate and none was available.
     pub fn lacks_certificate(&self) -> bool {
         self.shown == Shown::Nothing && self.learned.asked()
     }
 
-    /// Why a connection may have ended without an alert before the server sent anything: it asked for the client's
-    /// certificate, and may have refused it.
+    /// Returns a message if the server may have rejected the client certificate: it asked for it and closed
+    /// the connection without an alert.
     pub fn refusal_suspected(&self) -> Option<String> {
         let shown = self
             .identity
@@ -278,20 +277,19 @@ impl TlsClient {
         ))
     }
 
-    /// Takes note that a server has answered on a connection, and so has taken the client's certificate.
+    /// Records that a server has answered on a connection, and so has accepted the client's certificate.
     pub(crate) fn was_accepted(&self) {
         if let Some(shown) = &self.identity {
             shown.was_accepted();
         }
     }
 
-    /// The name that the server's certificate has to be for.
+    /// Returns the name for which the server's certificate must be valid.
     pub fn server_name(&self) -> &ServerName<'static> {
         &self.server_name
     }
 
-    /// The same client with session tickets of its own, where the plan resumes sessions, and
-    /// the key log of its own sessions: workers share nothing that changes.
+    /// Returns the client with session tickets and key log of its own, where used: workers share no mutable state.
     #[must_use]
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
@@ -312,7 +310,7 @@ impl TlsClient {
         client
     }
 
-    /// The plan resumes sessions.
+    /// Returns whether the plan resumes sessions.
     pub(crate) fn resumes(&self) -> bool {
         self.resume
     }
@@ -336,7 +334,7 @@ impl TlsClient {
         Ok(Session(layer))
     }
 
-    /// What a session that failed is counted as, and the message about it.
+    /// Returns outcome and message of a failed session.
     pub(crate) fn explained(&self, fault: &SessionError) -> (Outcome, String) {
         match fault {
             SessionError::Handshake(e) | SessionError::Library(e) => {
@@ -352,14 +350,14 @@ impl TlsClient {
         }
     }
 
-    /// Since this was asked last, of any connection, a certificate was met that no earlier one had.
+    /// Returns whether a certificate was replaced since the last call, on any connection.
     pub(crate) fn took_replacement(&self) -> bool {
         self.learned.took_replacement()
     }
 }
 
-/// The TLS library's provider with the suites and groups of a plan, in its order; where the plan
-/// names none, the library's suites, and [`Group::DEFAULT_OFFER`].
+/// Returns the TLS library's provider with the suites and groups of a plan, in its order; by default with the
+/// library's suites and [`Group::DEFAULT_OFFER`].
 pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
@@ -382,7 +380,7 @@ pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
     provider
 }
 
-/// The library's form of them.
+/// Converts TLS versions to the library's types.
 pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersion> {
     let library = |version: &TlsVersion| match version {
         TlsVersion::V1_3 => &rustls::version::TLS13,
@@ -391,10 +389,10 @@ pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersio
     versions.iter().map(library).collect()
 }
 
-/// What a plan holds the server's certificate to, its files read.
+/// Returns the trust settings for servers' certificates, with their files read.
 ///
 /// # Errors
-/// When a file can't be used, or the system trusts nothing.
+/// If a file cannot be used, or the system's trust store is empty.
 pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
     Ok(match plan {
         plan::Trust::System => {

@@ -1,8 +1,8 @@
-//! Asking a proxy to connect: CONNECT (RFC 9110 §9.3.6) and SOCKS5 (RFC 1928, RFC 1929), as a state
+//! The handshake with a forward proxy: CONNECT (RFC 9110 §9.3.6) and SOCKS5 (RFC 1928, RFC 1929), as a state
 //! machine without I/O.
 //!
-//! Invariant: of what the proxy sends exactly its answers are taken; what comes behind them is the
-//! target's. The network calls this before it reports that a connection is up.
+//! Invariant: exactly the proxy's answers are consumed; bytes behind them belong to the target. The network
+//! runs this before it reports a connection as established.
 
 use std::io;
 use std::net::IpAddr;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 
 use plimsoll_model::plan::{Proxy, ProxyKind, Target};
 
-/// The longest answer of a proxy that is read. Bytes.
+/// Maximum length of a proxy's answer. Bytes.
 pub const MAX_ANSWER: usize = 16 << 10;
 
-/// A way through a proxy.
+/// A proxy, and the target to reach through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     proxy: Proxy,
-    /// What the proxy is asked for: a name, which it looks up, or an address.
+    /// The host that the proxy connects to: a name, which the proxy resolves, or an address.
     host: String,
     port: u16,
 }
 
 impl Tunnel {
-    /// `None`: the target is reached without a proxy.
+    /// Returns the tunnel to `target`; `None` if it is reached without a proxy.
     pub fn to(target: &Target) -> Option<Arc<Tunnel>> {
         let proxy = target.proxy.clone()?;
         let given = target.addresses.first().map(IpAddr::to_string);
@@ -34,7 +34,7 @@ impl Tunnel {
         }))
     }
 
-    /// `host:port`, as a request line has it.
+    /// Returns `host:port` as in a request line, with brackets around IPv6 addresses.
     fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -44,20 +44,20 @@ impl Tunnel {
     }
 }
 
-/// What is awaited of the proxy.
+/// The proxy's answer that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
-    /// The head of the answer to CONNECT.
+    /// The head of the response to CONNECT.
     Head,
-    /// The method of SOCKS5 that the proxy chose.
+    /// The authentication method that the SOCKS5 proxy chose.
     Method,
-    /// Whether it knows the user.
+    /// The result of the SOCKS5 login.
     Login,
-    /// Whether it has connected.
+    /// The result of the SOCKS5 connect request.
     Reply,
 }
 
-/// One connection's way through.
+/// The proxy handshake of one connection.
 #[derive(Debug)]
 pub struct Opening {
     tunnel: Arc<Tunnel>,
@@ -65,7 +65,7 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Appends what the proxy is asked first.
+    /// Begins a handshake and appends its first request to `out`.
     pub fn begin(tunnel: Arc<Tunnel>, out: &mut Vec<u8>) -> Opening {
         let awaited = match tunnel.proxy.kind {
             ProxyKind::Connect => {
@@ -90,17 +90,17 @@ impl Opening {
         Opening { tunnel, awaited }
     }
 
-    /// `host:port` of the proxy.
+    /// Returns `host:port` of the proxy.
     pub fn proxy(&self) -> String {
         let proxy = &self.tunnel.proxy;
         format!("{}:{}", proxy.host, proxy.port)
     }
 
-    /// Looks at what has come and was not taken yet; how much of it to take, and whether the connection
-    /// is the target's from there on. What is to be sent is appended to `out`.
+    /// Processes the received bytes that were not consumed before. Returns how many of them to consume, and
+    /// whether the connection belongs to the target from there on. Appends further requests to `out`.
     ///
     /// # Errors
-    /// The proxy refuses, could not connect, or is none.
+    /// If the proxy refuses, could not connect, or does not speak the protocol.
     pub fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         self.take(bytes, out).map_err(|e| named(&e))
     }
@@ -121,7 +121,7 @@ impl Opening {
         }
     }
 
-    /// One whole answer; `None`: it has not come yet.
+    /// Processes one complete answer; `None` until it is complete.
     fn answer(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<Option<(usize, bool)>> {
         match self.awaited {
             Awaited::Head => head(bytes),
@@ -165,7 +165,7 @@ impl Opening {
         }
     }
 
-    /// RFC 1929 §2.
+    /// Appends the login request (RFC 1929 §2).
     fn log_in(&mut self, out: &mut Vec<u8>) {
         self.awaited = Awaited::Login;
         let Some(credentials) = &self.tunnel.proxy.credentials else {
@@ -178,7 +178,7 @@ impl Opening {
         }
     }
 
-    /// RFC 1928 §4.
+    /// Appends the connect request (RFC 1928 §4).
     fn ask(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         self.awaited = Awaited::Reply;
         let Tunnel { host, port, .. } = &*self.tunnel;
@@ -204,7 +204,7 @@ impl Opening {
     }
 }
 
-/// The answer to CONNECT.
+/// Parses the response to CONNECT; returns its size and whether the tunnel is open.
 fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
     let begins = &b"HTTP/1."[..];
     if !bytes.starts_with(&begins[..bytes.len().min(begins.len())]) {
@@ -233,7 +233,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
     }
 }
 
-/// RFC 1928 §6.
+/// Returns the error for a SOCKS5 reply code (RFC 1928 §6).
 fn reply(code: u8) -> io::Error {
     use io::ErrorKind as Kind;
     let (kind, why) = match code {
@@ -256,7 +256,7 @@ fn reply(code: u8) -> io::Error {
     io::Error::new(kind, format!("{why} (SOCKS5 reply {code})"))
 }
 
-/// An error of the connection to a proxy.
+/// Marks an error as one of the connection to the proxy.
 pub fn named(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("the proxy: {e}"))
 }
@@ -292,7 +292,8 @@ mod tests {
         (opening, out)
     }
 
-    /// What is sent, and what is left for the target, of answers that come in pieces of `step` bytes.
+    /// Passes answers to the handshake in pieces of `step` bytes; returns what it sent, and the bytes left
+    /// for the target.
     fn through(
         (mut opening, mut sent): (Opening, Vec<u8>),
         answers: &[u8],

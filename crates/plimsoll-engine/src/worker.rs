@@ -1,7 +1,7 @@
-//! Drivers as clients of an event loop: connections of which each carries many calls.
+//! Drivers as clients of the event loop: independent calls over connections that each carry many of them.
 //!
-//! [`issue`] starts calls on connections that have room, [`connection`] and [`lifecycle`] serve
-//! connections, [`lanes`] replaces them.
+//! [`issue`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections,
+//! and [`lanes`] replaces lost ones. The conductor makes one [`Worker`] per thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -46,75 +46,76 @@ use retry::Retry;
 pub(crate) use tokens::Answer;
 use tokens::Tokens;
 
-/// The event loop of calls that know nothing of each other.
+/// The event loop for calls that are independent of each other.
 pub type Worker<P, N> = EventLoop<Drivers<P>, N>;
 
-/// One of the plan's connections, whichever connection serves it at the moment.
+/// One of the plan's persistent connections; the actual connection behind it is replaced when it is lost.
 #[derive(Clone, Debug, Default)]
 struct Lane {
     connection: Option<u32>,
-    /// Closed loop: clients that are to start a call here.
+    /// Closed loop: idle clients of this lane, each about to start a call.
     idle: u32,
-    /// Since when those of them wait for whom the connection had no room.
+    /// Since when idle clients wait because the connection had no capacity, oldest first.
     waiting: VecDeque<Time>,
-    /// It stands in the worker's heap of waits.
+    /// Whether the lane has an entry in the worker's `waits` timers.
     watched: bool,
     failures: u32,
-    /// The last attempt failed, and the next has not succeeded yet.
+    /// The outcome of the last connection attempt if it failed and no later one has succeeded.
     down: Option<Outcome>,
     settled: bool,
 }
 
-/// What an event loop of drivers keeps.
+/// The client state of an event loop of drivers.
 pub struct Drivers<P: Protocol> {
     protocol: Arc<P>,
     tls: Option<TlsClient>,
-    /// The plan resumes sessions, and this worker has had no connection yet.
+    /// The plan resumes TLS sessions, and this worker has had no connection, so it has no ticket.
     ticketless: bool,
     /// [`Protocol::rests`].
     rests: bool,
 
     lanes: Vec<Lane>,
     lanes_down: usize,
-    /// Connections with capacity, in turn.
+    /// Connections with capacity, in the order in which they are used next.
     open: VecDeque<u32>,
     dirty: Vec<u32>,
-    /// Open loop: connections that read the rest of an answer whose call is over, and since when, in order.
+    /// Open loop: connections that are reading the remainder of an answer whose call has ended, and since
+    /// when; oldest first.
     reading_rests: VecDeque<(Time, Token)>,
 
     calls: Calls,
     tokens: Tokens,
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
-    /// Calls that the server did not take, in order.
+    /// Calls that the server did not process and that wait to be sent again, oldest first.
     retries: VecDeque<Retry>,
 
-    /// Calls that have a connection of their own, by its number.
+    /// Calls that wait for a connection of their own, indexed by its number in `connections`.
     attempts: Vec<Attempt>,
-    /// How many of them there are now.
+    /// Number of calls that currently have a connection of their own.
     attempting: usize,
-    /// The plan's limit of calls in flight.
+    /// The plan's limit of calls in flight, if it has one.
     limit: Option<ReachedLimit>,
-    /// Calls that wait for a connection of their own: when their deadlines pass.
+    /// Deadlines of calls that wait for a connection of their own; sorted.
     attempt_deadlines: VecDeque<(Time, Token)>,
-    /// When the last answer came.
+    /// When the last answer arrived; used to detect a stalled target.
     last_answer: Time,
-    /// When at the earliest the answers reached this host that are being looked at.
+    /// Earliest time at which the answers being processed can have reached this host.
     arrived: Time,
-    /// Closed loop: when the deadline passes of a lane's client that has waited longest.
+    /// Closed loop: by lane, when the deadline of its longest-waiting client passes.
     waits: Timers<u32>,
     reconnects: Timers<u32>,
-    /// Closed loop: when the clients of lanes have thought.
+    /// Closed loop: by lane, when a client's think time ends.
     thinking: Timers<u32>,
     driver_timers: Timers<Token>,
-    /// Connections that wait for a mark, and when to look at them.
+    /// Connections with a low-water mark, and when to check whether bytes below it are stuck.
     marks: VecDeque<(Time, Token)>,
 
     established: Established,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// One with the connections and calls of `share`. It connects in [`Worker::establish`].
+    /// Makes a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
     pub fn new(share: Share, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
         let lanes = match share.load.reuse {
             Reuse::Always => share.connections,
@@ -165,7 +166,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         worker
     }
 
-    /// Reads CPU clocks with `meter` when a turn of the load begins.
+    /// Reads CPU clocks with `meter` at the beginning of each batch.
     pub fn measure_turns(&mut self, meter: Option<TurnMeter>) {
         match &mut self.issue {
             Issue::Open(open) => open.turn_meter = meter,
@@ -177,8 +178,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Bring the plan's connections up. Returns when each has come up or failed once;
-    /// those that failed are tried again during the load.
+    /// Establishes the plan's connections. Returns when each has succeeded or failed once; failed ones are
+    /// retried during the load.
     ///
     /// # Errors
     /// As [`EventLoop::await_start`].
@@ -198,7 +199,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 }
 
 impl<P: Protocol> Drivers<P> {
-    /// What receiving needs.
+    /// Borrows what receiving on a connection needs.
     #[inline]
     fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: Until) -> Reading<'a> {
         Reading {
@@ -281,7 +282,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        // Numbered over all workers and processes.
+        // The number counts over all workers and processes, so that addresses are spread evenly.
         let (number, lookup) = match connection.own.role {
             Role::Lane(lane) => (self.number_of(lane), Lookup::Shared),
             Role::Attempt => (self.client.attempts[index as usize].number, Lookup::Own),
@@ -386,7 +387,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     fn start_backlog(&mut self, now: Time) {
         self.look_at_limit(now);
         if !self.client.retries.is_empty() {
-            // They were due before all others.
+            // Retries come first: they were due before all calls in the backlog.
             self.start_retries(now);
         }
         if self.issue.backlog().is_some() && !self.interrupted {
@@ -399,7 +400,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         if self.issue.clients_begin() {
             for lane in 0..self.client.lanes.len() {
                 if self.share.load.turns.is_some() {
-                    // While it was another load's turn nobody waited.
+                    // Clients do not wait while another load's batch runs.
                     self.client.lanes[lane].waiting.clear();
                 }
                 self.top_up(lane as u32, now);
@@ -437,7 +438,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     }
 
     fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
-        // Reported before the first one is closed: an observer of what they hold must see all.
+        // Report the change before closing: an observer of the server must not see fewer connections than reported.
         control.connections(-i64::from(self.open_connections));
         self.give_backlog_up(now);
         self.races.close(&mut self.network);
@@ -449,7 +450,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// The stage that what becomes of a connection is counted in: that of the call which it was made for, or this one.
+    /// Returns the stage in which a connection's events are counted: that of its call, or the current one.
     fn stage_of(&self, index: u32, role: Role) -> u8 {
         match role {
             Role::Lane(_) => self.stage,

@@ -1,5 +1,5 @@
-//! Addresses in a process that has no descriptors, and on a machine that has no ports: each test runs in a process of
-//! its own, whose limits are its own.
+//! Name lookups without free descriptors, and connections without free ports. Each test runs in a process of
+//! its own, because it changes limits of its process or network.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::env;
@@ -14,7 +14,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const HERE: &str = "PLIMSOLL_TEST_PROCESS";
 
-/// Runs the test named by itself, with `command`; `true`: it ran there, or could not. `false`: this is it.
+/// Runs the test again in a child process with `command`. Returns `true` if it ran there or could not, and
+/// `false` in the child, which must perform the test.
 fn is_run_by_itself(test: &str, mut command: Command) -> bool {
     if env::var_os(HERE).is_some() {
         return false;
@@ -26,7 +27,7 @@ fn is_run_by_itself(test: &str, mut command: Command) -> bool {
     let output = command.output().unwrap();
     let (printed, problem) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(77) || problem.contains("unshare: ") {
-        // Past what the test harness keeps to itself.
+        // Written directly, since the test harness captures print macros.
         let _ = writeln!(
             io::stderr(),
             "NOT TRIED: no network of its own is to be had here ({problem})"
@@ -38,7 +39,7 @@ fn is_run_by_itself(test: &str, mut command: Command) -> bool {
     true
 }
 
-/// In a network of its own, where what it changes concerns nobody else.
+/// Returns a command that runs in a network namespace of its own, so that changes affect nothing else.
 fn network() -> Command {
     let mut command = Command::new("unshare");
     let script = "ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range || exit 77; exec \"$0\" \"$@\"";
@@ -58,7 +59,7 @@ fn lookup_without_descriptors_blames_no_name() {
         current: Some(u64::try_from(lowest).unwrap()),
         maximum: usual.maximum,
     };
-    // The system's resolver has read nothing so far, and opens what it needs only now; later it has.
+    // The system's resolver opens its files at the first lookup, and has them loaded at the second.
     for _ in 0..2 {
         setrlimit(Resource::Nofile, none).unwrap();
         let looked_up = look_up(("localhost", 7));
@@ -80,7 +81,7 @@ fn port_exhaustion_blames_no_address() {
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
-    // The only port that connections may have is the one that is listened at.
+    // The only allowed port is in use by the listener.
     let port = to.port();
     let range = "/proc/sys/net/ipv4/ip_local_port_range";
     fs::write(range, format!("{port} {port}")).unwrap();
@@ -93,7 +94,7 @@ fn port_exhaustion_blames_no_address() {
     }
     let another: SocketAddr = "127.0.0.2:1".parse().unwrap();
     assert!(Address::Tcp(another).begin(Some(another.ip())).is_ok());
-    // No address of this family is left.
+    // No address of this family remains.
     let file = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
     if fs::exists(file).unwrap() {
         fs::write(file, "1").unwrap();

@@ -1,4 +1,4 @@
-//! A codec plugin in Rust: x_example, a small protocol with lengths in front.
+//! A codec plugin in Rust: x_example, a small protocol with length-prefixed frames.
 //!
 //! ```text
 //! request    'x' | type | 0 | id: 4 | length: 4 | payload
@@ -8,8 +8,8 @@
 //! Types: 0 heartbeat, 1 message, 2 goaway. Numbers are big-endian. Statuses: 0 success,
 //! 1 error, 2 busy, 3 unreachable, 4 timeout, 5 closed.
 //!
-//! With `--verbose` every frame is told. Where the variable `X_EXAMPLE_PANIC` is set, a
-//! request with that payload makes the plugin panic: a hook to see what becomes of it.
+//! With `--verbose` every frame is logged. If the variable `X_EXAMPLE_PANIC` is set, a request with that
+//! payload makes the plugin panic, to show how the host handles it.
 //!
 //!     cargo build -p plimsoll-plugin --no-default-features --example x_example
 
@@ -49,7 +49,7 @@ impl Plugin for XExample {
         let [magic, of_type, direction, ..] = *bytes else {
             return Decoded::More(0);
         };
-        // Both sides send heartbeats; a server that goes away says so in a request.
+        // Both sides send heartbeats; a server announces its end in a request.
         let (head, name) = match (direction, from, of_type) {
             (0, _, _) => (REQUEST_HEAD, "Request"),
             (1, sender::SERVER, _) | (1, _, HEARTBEAT) => (RESPONSE_HEAD, "Response"),
@@ -83,7 +83,7 @@ impl Plugin for XExample {
             },
         };
         if (bytes.len() as u64) < length {
-            // It says whose call it is, should the frame be too long.
+            // The id is known, so that a frame over the size limit can be answered.
             return Decoded::Head(frame);
         }
         let payload = &bytes[head..length as usize];
@@ -154,7 +154,7 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
         .fold(0, |number, byte| number << 8 | u32::from(*byte))
 }
 
-/// The beginning of a payload, for a person.
+/// Returns the beginning of a payload as text.
 fn text(payload: &[u8]) -> String {
     let shown = &payload[..payload.len().min(100)];
     String::from_utf8_lossy(shown).into_owned()

@@ -1,5 +1,4 @@
-//! `plimsoll_codec.h` in Rust: the same names, numbers and layouts. What they mean stands
-//! in the header.
+//! `plimsoll_codec.h` in Rust: the same names, numbers and layouts. The header documents their meaning.
 #![allow(missing_docs, reason = "plimsoll_codec.h has them")]
 
 use std::ffi::c_char;
@@ -7,10 +6,10 @@ use std::ffi::c_char;
 /// `PLIMSOLL_CODEC_ABI`.
 pub const VERSION: u32 = 1;
 
-/// The one symbol that a plugin exports.
+/// The only symbol that a plugin exports.
 pub const ENTRY_SYMBOL: &str = "plimsoll_codec";
 
-/// Results of functions: `PLIMSOLL_OK` and those after it.
+/// Result codes of functions: `PLIMSOLL_OK` and those after it.
 pub mod result {
     pub const OK: i32 = 0;
     pub const MORE: i32 = 1;
@@ -46,7 +45,7 @@ pub mod make {
     pub const CLOSED: u32 = 7;
 }
 
-/// Levels of messages.
+/// Log levels of messages.
 pub mod level {
     pub const ERROR: u32 = 0;
     pub const WARN: u32 = 1;
@@ -126,7 +125,7 @@ pub type EntryFn = unsafe extern "C" fn(host: *const Host) -> *const Table;
 mod tests {
     use super::*;
 
-    /// The numbers that the header defines.
+    /// Returns a number that the header defines.
     fn defined(name: &str) -> i64 {
         let header = include_str!("../include/plimsoll_codec.h");
         let line = header

@@ -1,30 +1,30 @@
-//! What a plugin returned, checked before anything is made of it.
+//! Validation of what a plugin returned, before it is used.
 //!
-//! Invariant: a frame that comes out of here lies within the bytes that were given, its
-//! payload within the frame, and its length is above 0: whoever takes frames off a buffer
-//! moves on, and never beyond its end. Pure; no plugin is called here.
+//! Invariant: a returned frame lies within the input, its payload within the frame, and its length is above
+//! 0, so that a caller that removes frames from a buffer always advances and never passes its end. The
+//! functions are pure and call no plugin.
 
 use std::time::Duration;
 
 use crate::abi::{self, kind as kinds, result};
 use crate::frame::{Decoded, Frame, Kind, Match};
 
-/// Why the connection whose bytes were looked at can't go on.
+/// Why the connection whose bytes were decoded cannot continue.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    // The peer's.
+    // Faults of the peer.
     #[error("the bytes are no frame")]
     Malformed,
     #[error("a frame of {length} bytes, over the limit of {limit}")]
     TooLong {
         length: u64,
         limit: usize,
-        /// What is known of it all the same.
+        /// The known properties of the frame, if there are any.
         head: Option<Head>,
     },
 
-    // The plugin's.
+    // Faults of the plugin.
     #[error("the plugin failed (it panicked, or returned PLIMSOLL_FAILED)")]
     Failed,
     #[error("the plugin's `{function}` returned {result}, which means nothing there")]
@@ -57,25 +57,25 @@ pub enum Fault {
     },
 }
 
-/// What the plugin says of a frame that is not there as a whole.
+/// What the plugin returned about an incomplete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Not 0.
+    /// The frame's id; not 0.
     pub id: u64,
-    /// The plugin's own, to be given back to it.
+    /// A value of the plugin's own, which is passed back to it.
     pub note: u64,
-    /// What it is for.
+    /// The kind of the frame.
     pub kind: Kind,
 }
 
 impl Fault {
-    /// Whether the plugin is to blame, and not the peer.
+    /// Returns whether the plugin caused the fault, and not the peer.
     pub fn is_the_plugins(self) -> bool {
         !matches!(self, Fault::Malformed | Fault::TooLong { .. })
     }
 }
 
-/// Returns the fault that a result other than success stands for.
+/// Returns the fault for a result code other than success.
 #[cold]
 fn fault(function: &'static str, result: i32) -> Fault {
     match result {
@@ -85,10 +85,10 @@ fn fault(function: &'static str, result: i32) -> Fault {
     }
 }
 
-/// What `match` returned.
+/// Converts the result code of `match`.
 ///
 /// # Errors
-/// When it is none of the results it may have.
+/// If the code is not allowed for `match`.
 pub fn matched(result: i32) -> Result<Match, Fault> {
     match result {
         result::OK => Ok(Match::Yes),
@@ -98,10 +98,10 @@ pub fn matched(result: i32) -> Result<Match, Fault> {
     }
 }
 
-/// What `decode` returned for `given` bytes, where frames may have `limit` bytes.
+/// Validates what `decode` returned for `given` bytes, where frames may have `limit` bytes.
 ///
 /// # Errors
-/// When the bytes are no frame, or what the plugin says of them can't be.
+/// If the bytes are not a frame, or the plugin's values are inconsistent.
 #[inline]
 pub fn decoded(
     result: i32,
@@ -127,7 +127,7 @@ fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<Decoded, Fault
     if needed <= given as u64 {
         return Err(Fault::MoreAgain { needed, given });
     }
-    // It is at most the limit, which is a usize.
+    // The cast is lossless: the value is at most the limit, a usize.
     Ok(Decoded::More(Some(needed as usize)))
 }
 
@@ -153,7 +153,7 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
             frame: frame.length,
         });
     }
-    // All of them are at most `given`, which is a usize.
+    // The casts are lossless: all values are at most `given`, a usize.
     let payload_at = frame.payload_at as usize;
     Ok(Frame {
         length: frame.length as usize,
@@ -164,7 +164,7 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
     })
 }
 
-/// Its call can be answered where both its id and its length are known.
+/// Returns the fault for a frame over the limit. The call can be answered if both its id and its length are known.
 fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> Fault {
     let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
     let head = kind(frame).ok().filter(|_| is_known).map(|kind| Head {
@@ -201,22 +201,22 @@ fn kind(frame: &abi::Frame) -> Result<Kind, Fault> {
     })
 }
 
-/// What became of writing into `room` bytes.
+/// The result of writing a frame into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// So many bytes, at least 1 and at most the room.
+    /// The length of the frame: at least 1 and at most the buffer's size.
     Bytes(usize),
-    /// Again, with so much room: more than there was.
+    /// The buffer was too small; the required size.
     Again(usize),
-    /// There is no such frame.
+    /// The protocol has no such frame.
     Nothing,
 }
 
-/// What `encode` or `make` returned, and the length that it gave, for `room` bytes where
-/// `most` is all that it may have.
+/// Validates the result code and length that `encode` or `make` returned for a buffer of `room` bytes, where
+/// `most` is the maximum size.
 ///
 /// # Errors
-/// When there is no frame to be written, or what the plugin says of it can't be.
+/// If the input is not a frame, or the plugin's values are inconsistent.
 #[inline]
 pub fn written(
     function: &'static str,
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Numbers at which mistakes happen, and any others.
+    /// Generates boundary values and arbitrary numbers.
     fn number() -> impl Strategy<Value = u64> {
         prop_oneof![
             0u64..200,
@@ -286,7 +286,7 @@ mod tests {
                 Ok(Decoded::More(Some(needed))) => {
                     prop_assert!(needed > given && needed <= limit);
                 }
-                // Without a length the caller's buffer must not grow for ever.
+                // Without a known length the caller's buffer must stay bounded.
                 Ok(Decoded::More(None)) => prop_assert!(given < limit),
                 Err(fault) => prop_assert!(!fault.to_string().is_empty()),
             }
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_whose_they_are() {
+    fn faults_distinguish_plugin_and_peer() {
         assert!(!Fault::Malformed.is_the_plugins());
         let frame = abi::Frame {
             length: 90,
@@ -334,13 +334,13 @@ mod tests {
                 head: None,
             }
         );
-        // With its id there is a call to be answered.
+        // With its id, the call can be answered.
         let known = abi::Frame { id: 7, ..frame };
         let Err(Fault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
             panic!("{fault}");
         };
         assert_eq!(head.map(|head| head.id), Some(7));
-        // Without its length there is no next frame.
+        // Without its length, the next frame cannot be found.
         let endless = abi::Frame { length: 0, ..known };
         let fault = decoded(1, &endless, 90, 85).unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! A plugin behind functions that can be called without fear.
+//! A loaded plugin behind safe functions that validate its results.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,35 +9,34 @@ use crate::boundary::host::{Functions, LoadError};
 use crate::check::{self, Fault, Written};
 use crate::frame::{Decoded, Make, Match, Sender};
 
-/// The largest frame a reader should accept unless configured otherwise: 16 MiB.
+/// The default maximum length of a frame: 16 MiB.
 pub const MAX_FRAME: usize = 16 << 20;
 
-/// Bytes that a frame may be longer than what it is made of.
+/// Maximum number of bytes by which a written frame may exceed its input.
 const MAX_ADDED: usize = 64 << 10;
 
-/// Bytes that most frames are not longer than what they are made of.
+/// Number of bytes by which most written frames exceed their input at most.
 const USUALLY_ADDED: usize = 64;
 
-/// A loaded plugin. Cloning is cheap; calls may come from any thread.
+/// A loaded plugin. Cloning is cheap; it can be called from any thread.
 #[derive(Clone, Debug)]
 pub struct Codec {
     functions: Arc<Functions>,
 }
 
 impl Codec {
-    /// Loads a shared object for the rest of the process's life. Its code is trusted with
-    /// this process.
+    /// Loads a shared object for the lifetime of the process, with which its code is trusted.
     ///
     /// # Errors
-    /// When it can't be loaded, is no codec plugin, or one of another version.
+    /// If it cannot be loaded, or is not a codec plugin of this version.
     pub fn load(path: &Path) -> Result<Codec, LoadError> {
         Functions::load(path).map(Codec::with)
     }
 
-    /// A plugin that is part of this program.
+    /// Makes a codec of a plugin that is part of this program.
     ///
     /// # Errors
-    /// When its name is none.
+    /// If its name is invalid.
     pub fn built_in<P: Plugin>() -> Result<Codec, LoadError> {
         Functions::of(guest::table::<P>()).map(Codec::with)
     }
@@ -48,23 +47,23 @@ impl Codec {
         }
     }
 
-    /// What people call the protocol.
+    /// Returns the name of the protocol.
     pub fn name(&self) -> &str {
         &self.functions.name
     }
 
-    /// Whether a connection that begins with `bytes` speaks the protocol.
+    /// Returns whether a connection that begins with `bytes` uses the protocol.
     ///
     /// # Errors
-    /// When the plugin fails.
+    /// If the plugin fails.
     pub fn matches(&self, bytes: &[u8], sender: Sender) -> Result<Match, Fault> {
         check::matched(self.functions.matches(bytes, sender as u32))
     }
 
-    /// The frame that `bytes` begin with, of at most `limit` bytes.
+    /// Decodes the frame at the beginning of `bytes`, of at most `limit` bytes.
     ///
     /// # Errors
-    /// When the bytes are no frame, or the plugin fails.
+    /// If the bytes are not a frame, or the plugin fails.
     #[inline]
     pub fn decode(&self, bytes: &[u8], sender: Sender, limit: usize) -> Result<Decoded, Fault> {
         if bytes.is_empty() {
@@ -75,25 +74,25 @@ impl Codec {
         check::decoded(result, &frame, bytes.len(), limit)
     }
 
-    /// Appends `frame`, which was decoded with this note, with another id: one below 2^32,
-    /// or one that was decoded before.
+    /// Appends `frame`, which was decoded with this note, with another id: one below 2^32, or one that was
+    /// decoded before.
     ///
     /// # Errors
-    /// When the plugin fails; then nothing is appended.
+    /// If the plugin fails; nothing is then appended.
     #[inline]
     pub fn encode(&self, frame: &[u8], note: u64, id: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
         let written = append("encode", frame.len(), out, |room| {
             self.functions.encode(frame, note, id, room)
         });
-        // `encode` can't say that there is none.
+        // `encode` cannot return that there is no such frame.
         written.map(|_| ())
     }
 
-    /// Appends a frame of the plugin's own; `false`: the protocol has none. `note` is that
-    /// of the request which is answered, else 0.
+    /// Appends a new frame; returns `false` if the protocol has no such frame. `note` is that of the request
+    /// being answered, otherwise 0.
     ///
     /// # Errors
-    /// When the plugin fails; then nothing is appended.
+    /// If the plugin fails; nothing is then appended.
     pub fn make(
         &self,
         what: Make,
@@ -108,7 +107,7 @@ impl Codec {
     }
 }
 
-/// Appends what `write` writes, which is made of `from` bytes; `false`: there is nothing.
+/// Appends what `write` writes from an input of `from` bytes; returns `false` if there is no such frame.
 #[inline]
 fn append(
     function: &'static str,
@@ -133,7 +132,7 @@ fn append(
     };
     out.truncate(start + length);
     match written? {
-        // With the room that it asked for the plugin has to be content.
+        // The plugin must not request space twice.
         Written::Again(needed) => Err(Fault::Room {
             function,
             needed: needed as u64,

@@ -1,4 +1,4 @@
-//! What a plugin reads, and what it is asked to make.
+//! The frames that a plugin decodes, and the kinds of frames that it makes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,65 +7,65 @@ use crate::abi;
 
 pub use crate::boundary::guest::Matches as Match;
 
-/// Who sent the bytes.
+/// The sender of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Sender {
-    /// It connected, and asks.
+    /// The client, which connected and sends requests.
     Client = abi::sender::CLIENT,
-    /// It accepted, and answers.
+    /// The server, which accepted the connection and answers.
     Server = abi::sender::SERVER,
 }
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A request that wants an answer.
+    /// A request that expects an answer.
     Request {
-        /// How long the client waits, where it says so.
+        /// The client's timeout, if the frame contains it.
         timeout: Option<Duration>,
     },
-    /// A request that wants no answer.
+    /// A request that expects no answer.
     Oneway,
     /// An answer.
     Response {
-        /// 0 for a success, else the protocol's own number.
+        /// 0 for success, otherwise the protocol's status code.
         status: u32,
     },
-    /// A heartbeat, to be answered with a [`Kind::HeartbeatAck`].
+    /// A heartbeat, which must be answered with a [`Kind::HeartbeatAck`].
     Heartbeat,
     /// The answer to a heartbeat.
     HeartbeatAck,
-    /// The sender takes no more requests on this connection.
+    /// The sender accepts no more requests on this connection.
     GoAway,
 }
 
-/// A whole frame at the beginning of what was given.
+/// A complete frame at the beginning of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Bytes; above 0, and not more than there are.
+    /// Length in bytes; above 0, and at most the input's length.
     pub length: usize,
     /// The id that the sender chose.
     pub id: u64,
-    /// The plugin's own, to be given back to it.
+    /// A value of the plugin's own, which is passed back to it.
     pub note: u64,
-    /// What it is for.
+    /// The kind of the frame.
     pub kind: Kind,
     /// The range of the payload within the frame.
     pub payload: Range<usize>,
 }
 
-/// What bytes begin with.
+/// The result of decoding the beginning of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// A whole one.
+    /// A complete frame.
     Frame(Frame),
-    /// Not all of it is there: so many bytes are needed in all, where that is known; more
-    /// than there are, and not more than the limit.
+    /// The frame is incomplete. The total number of bytes needed, if it is known: more than are available,
+    /// and at most the limit.
     More(Option<usize>),
 }
 
-/// What can be made.
+/// The kinds of frames that a plugin can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Make {
@@ -73,16 +73,16 @@ pub enum Make {
     Request = abi::make::REQUEST,
     /// A successful answer with a payload.
     Response = abi::make::RESPONSE,
-    /// A sign of life.
+    /// A heartbeat.
     Heartbeat = abi::make::HEARTBEAT,
-    /// The answer to one.
+    /// The answer to a heartbeat.
     HeartbeatAck = abi::make::HEARTBEAT_ACK,
-    /// No room for more requests.
+    /// An error answer: the server has no capacity for the request.
     Busy = abi::make::BUSY,
-    /// Nobody to take it.
+    /// An error answer: no upstream is available for the request.
     Unreachable = abi::make::UNREACHABLE,
-    /// No answer in time.
+    /// An error answer: the request timed out.
     Timeout = abi::make::TIMEOUT,
-    /// The connection ended before the answer came.
+    /// An error answer: the upstream connection ended before the answer arrived.
     Closed = abi::make::CLOSED,
 }

@@ -1,14 +1,13 @@
-//! Codec plugins: shared objects that teach Plimsoll a protocol of requests and answers
-//! that carry ids.
+//! Codec plugins: shared objects that add a protocol whose requests and answers carry ids.
 //!
-//! The interface is C, and `include/plimsoll_codec.h` is its contract; [`abi`] is the same
-//! in Rust. [`Codec`] is a loaded plugin, behind functions that believe nothing it says
-//! ([`check`]): whatever a plugin returns becomes a frame within the bytes that are there,
-//! or a [`Fault`] for which one connection is closed. [`guest`] is for plugins written in
-//! Rust. Sidecar, driver and reference server call [`Codec`] and know nothing of C.
+//! The interface is C, with `include/plimsoll_codec.h` as its contract; [`abi`] is the same in Rust.
+//! [`Codec`] is a loaded plugin behind functions that validate everything it returns ([`check`]): any result
+//! becomes a frame within the available bytes, or a [`Fault`], for which one connection is closed. [`guest`]
+//! is for plugins written in Rust. The sidecar, the driver and the reference server call [`Codec`] and do not
+//! depend on C.
 //!
-//! A plugin is trusted with the process: it can be wrong, and it is survived where it says
-//! so (results, lengths, panics of Rust); one that writes outside its memory is not.
+//! A plugin is trusted with the process. Errors that it reports or that are visible in its results (result
+//! codes, lengths, Rust panics) are handled; a plugin that writes outside of its memory is not.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,4 @@
-//! Plugins as they are loaded: both examples, those that can't be used, and one that
-//! returns nonsense.
+//! Tests of loaded plugins: both examples, invalid ones, and one that returns nonsense.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -31,7 +30,7 @@ fn frame(codec: &Codec, wire: &[u8], sender: Sender) -> Frame {
     }
 }
 
-/// All that both examples must do.
+/// Checks everything that both examples must do.
 fn speaks_x_example(codec: &Codec) {
     assert_eq!(codec.name(), "x_example");
     for (bytes, matches) in [
@@ -50,7 +49,7 @@ fn speaks_x_example(codec: &Codec) {
     assert_eq!(seen.kind, Kind::Request { timeout: None });
     assert_eq!(&hello[seen.payload], b"Hello World");
 
-    // In pieces: never a frame before all of it is there, and known how much is missing.
+    // In pieces: no frame before it is complete, and the number of missing bytes is known.
     for end in 0..hello.len() {
         let more = codec.decode(&hello[..end], Sender::Client, MAX_FRAME);
         let needed = match end {
@@ -61,7 +60,7 @@ fn speaks_x_example(codec: &Codec) {
         assert_eq!(more, Ok(Decoded::More(needed)), "{end} bytes");
     }
 
-    // Several at once: each is found behind the one before.
+    // Several frames at once: each is found after the previous one.
     let mut wire = made(codec, Make::Response, 1, b"");
     wire.extend(made(codec, Make::Response, u32::MAX.into(), b"second"));
     wire.extend(made(codec, Make::HeartbeatAck, 3, b""));
@@ -84,7 +83,7 @@ fn speaks_x_example(codec: &Codec) {
         ]
     );
 
-    // Another id, and nothing else, both ways.
+    // Only the id changes, in both directions.
     let mut renumbered = b"before".to_vec();
     codec
         .encode(hello, 0, 0x0102_0304, &mut renumbered)
@@ -139,7 +138,7 @@ fn speaks_x_example(codec: &Codec) {
         head,
     };
     assert_eq!(seen, Err(too_long));
-    // An id that does not fit the protocol.
+    // The id does not fit into the protocol's field.
     let mut out = Vec::new();
     let wide = codec.encode(hello, 0, 1 << 32, &mut out);
     assert_eq!((wide, out.len()), (Err(Fault::Malformed), 0));
@@ -249,7 +248,7 @@ fn invalid_plugins_are_rejected_with_reason() {
     }
 }
 
-/// A plugin that panics wherever it is called.
+/// A plugin that panics in every function.
 struct Panics;
 
 impl Plugin for Panics {
@@ -298,7 +297,7 @@ fn nonsensical_plugin_results_are_rejected() {
         any::<u64>(),
         (0u64..9).prop_map(|n| u64::MAX - n),
         (0u64..9).prop_map(|n| (1 << 63) - n),
-        // What a negative int becomes.
+        // The value of a negative C int.
         (1i64..9).prop_map(|n| -n as u64),
         Just(MAX_FRAME as u64 + 1),
     ];

@@ -1,8 +1,7 @@
-//! The wire formats that several protocols and relays share: HTTP/1.1, HTTP/2, HPACK,
-//! WebSocket and the PROXY protocol.
+//! The wire formats shared by several protocols and relays: HTTP/1.1, HTTP/2, HPACK, WebSocket and the PROXY protocol.
 //!
-//! Bytes in, messages out, and back: no socket, no task, no clock, and no knowledge of
-//! who calls. Drivers, reference servers, the sidecar and the gateway stand on it.
+//! Converts bytes to messages and back, without sockets, tasks or clocks, and independently of the caller.
+//! Drivers, reference servers, the sidecar and the gateway build on it.
 
 #![warn(missing_docs)]
 

@@ -1,25 +1,24 @@
-//! The PROXY protocol, versions 1 and 2: the header by which a proxy says, before a connection's
-//! first byte, whom it carries.
+//! The PROXY protocol, versions 1 and 2: a header before a connection's first byte in which a proxy names its client.
 //!
-//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Nothing is guessed: what does not
-//! begin like a header is an error, as is one that does not end where it must. Servers and the
-//! sidecar call this for peers that are known to send one.
+//! <https://www.haproxy.org/download/3.0/doc/proxy-protocol.txt>. Parsing is strict: bytes that do not begin
+//! like a header are an error, as is a header that does not end where it must. Servers and the sidecar call
+//! this for peers that are configured to send one.
 
 use std::net::SocketAddr;
 
 use ppp::v2::{self, Command, Version};
 use ppp::{PartialResult, v1};
 
-/// How the text of version 1 begins.
+/// The beginning of a version 1 header.
 const TEXT_PREFIX: &[u8] = b"PROXY ";
-/// Bytes of the longest header of version 1, CR LF included (§2.1).
+/// Maximum length of a version 1 header with CR LF (§2.1). Bytes.
 const LONGEST_TEXT: usize = 107;
-/// Bytes that precede the addresses of version 2 (§2.2).
+/// Bytes before the addresses of a version 2 header (§2.2).
 const FIXED_HEADER_LEN: usize = 16;
-/// The longest header that is read, the extensions of version 2 included. Bytes.
+/// Maximum length of a header, with the extensions of version 2. Bytes.
 pub const MAX_HEADER: usize = 4096;
 
-/// Why a connection does not begin with a header.
+/// Why a connection does not begin with a valid header.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
@@ -31,26 +30,27 @@ pub enum ProxyError {
     Malformed(String),
 }
 
-/// What a proxy says of a connection.
+/// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who made it; `None`: the proxy itself, such as its health check, or it does not say.
+    /// The client's address; `None` if the connection is the proxy's own, such as a health check, or its
+    /// client is unknown.
     pub client: Option<SocketAddr>,
-    /// Bytes of the header.
+    /// Length of the header in bytes.
     pub size: usize,
 }
 
-/// Whether all of a connection's first bytes are those of a header.
+/// Returns whether `bytes` begin with the signature of a header.
 pub fn begins(bytes: &[u8]) -> bool {
     let is_prefix = |of: &[u8]| bytes.starts_with(of);
     is_prefix(TEXT_PREFIX) || is_prefix(v2::PROTOCOL_PREFIX)
 }
 
-/// Reads the header that `bytes` begin with; `None`: more has to come, and all of `bytes` are the
-/// header's.
+/// Parses the header at the beginning of `bytes`; `None` if it is incomplete, in which case all of `bytes`
+/// belong to it.
 ///
 /// # Errors
-/// When there is none, or it can't be used.
+/// If there is no header, or it is invalid.
 pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
     if shorter(v2::PROTOCOL_PREFIX) {
@@ -64,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
 
 fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     let first = &bytes[..bytes.len().min(LONGEST_TEXT)];
-    // The library may take a number that has not come as a whole for a wrong one.
+    // The library may reject a number that is incomplete.
     let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < LONGEST_TEXT {
             Ok(None)
@@ -89,7 +89,7 @@ fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
         if size > MAX_HEADER {
             return Err(ProxyError::TooLong(MAX_HEADER));
         }
-        // What a proxy's own connection has after that is skipped, its family included (§2.2).
+        // The rest of the header of a proxy's own connection is skipped, including its address family (§2.2).
         if fixed[12] == Version::Two | Command::Local {
             let header = Header { client: None, size };
             return Ok((bytes.len() >= size).then_some(header));
@@ -120,7 +120,7 @@ fn malformed(error: impl std::error::Error) -> ProxyError {
 mod tests {
     use super::*;
 
-    /// Version 2: command, family with protocol, and what follows.
+    /// Makes a version 2 header of command, family with protocol, and the following bytes.
     fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = (rest.len() as u16).to_be_bytes();
         [
@@ -158,7 +158,7 @@ mod tests {
             ),
             (version_2(1, 0x11, &four), Some("203.0.113.7:5555")),
             (version_2(1, 0x21, &six), Some("[::1]:5555")),
-            // The proxy's own: its health check.
+            // The proxy's own connection, such as a health check.
             (version_2(0, 0x11, &four), None),
             (version_2(0, 0x00, &[]), None),
             (version_2(0, 0x11, &[]), None),

@@ -1,5 +1,5 @@
-//! What this process or its machine lacks for a connection. No peer caused it, and no peer can mend it: loads
-//! count it as their own failure, and relays hold it against no upstream.
+//! Shortages of this process or machine that prevent a connection. No peer can cause or fix them: loads count
+//! them as the client's failures, and relays do not blame an upstream.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::descriptors::descriptor_limit;
 
-/// What is lacking. Shows itself with what to do about it.
+/// The resource that is missing. Its message says what to do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
     /// File descriptors of this process.
@@ -28,18 +28,18 @@ pub enum Lack {
          net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
     )]
     Ports,
-    /// Ports, or an address of the family to connect from: the system has one error for both.
+    /// Ports, or a source address of the family: the system reports both with one error.
     #[error(
         "this machine ran out of ports for the address pair, or has no address of its family: widen \
          net.ipv4.ip_local_port_range, or give it an address"
     )]
     PortsOrAddress,
-    /// An address from which the other one can be reached.
+    /// A source address from which the other address can be reached.
     #[error(
         "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
     )]
     Address,
-    /// The address that connections are to come from, which is not one of this machine.
+    /// The configured source address, which does not belong to this machine.
     #[error("{0} is not an address of this machine")]
     Source(IpAddr),
     /// Memory for a socket.
@@ -48,13 +48,13 @@ pub enum Lack {
          fs.epoll.max_user_watches"
     )]
     Memory,
-    /// Another thread of this process, which looks names up.
+    /// A further thread of this process, for resolving names.
     #[error("this process may start no more threads: raise `ulimit -u`")]
     Threads,
-    /// Something else that a socket needs before it connects.
+    /// Anything else that failed before the socket was connected.
     #[error("this machine gave no socket for the connection: {0}: look at its security policy")]
     Socket(Errno),
-    /// The permission of this machine.
+    /// Permission of this machine's security policy.
     #[error(
         "this machine does not permit the connection: look at its security policy and its routes"
     )]
@@ -69,7 +69,7 @@ fn shown_limit() -> String {
 }
 
 impl Lack {
-    /// Why `error` came in the way of a connection or a look-up; `None`: the peer or the network caused it.
+    /// Returns the shortage behind an error of a connection or lookup; `None` if the peer or the network caused it.
     pub fn of(error: &io::Error) -> Option<Lack> {
         let named = error.get_ref().and_then(|inner| inner.downcast_ref());
         if let Some(lack) = named {
@@ -79,17 +79,17 @@ impl Lack {
             Errno::MFILE => Some(Lack::Descriptors),
             Errno::NFILE => Some(Lack::Files),
             Errno::ADDRNOTAVAIL => Some(Lack::PortsOrAddress),
-            // An address whose ports are all in use can't be bound.
+            // All ports of the address are in use.
             Errno::ADDRINUSE => Some(Lack::Ports),
             Errno::AFNOSUPPORT => Some(Lack::Address),
-            // `ENOSPC`: epoll watches as many sockets as it may.
+            // ENOSPC: epoll's limit of watched sockets is reached.
             Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(Lack::Memory),
             Errno::PERM => Some(Lack::Permission),
             _ => None,
         }
     }
 
-    /// As [`Lack::of`], of writing to an open connection: no peer can deny that.
+    /// As [`Lack::of`], for writing to an open connection: EACCES is then always local.
     pub(crate) fn of_write(error: &io::Error) -> Option<Lack> {
         match Errno::from_io_error(error) {
             Some(Errno::ACCESS) => Some(Lack::Permission),
@@ -97,18 +97,18 @@ impl Lack {
         }
     }
 
-    /// The error of a connection to `to`, as precise as can be found out.
+    /// Refines the error of a connection to `to` as far as the cause can be determined.
     pub fn named(error: io::Error, to: SocketAddr) -> io::Error {
         let lack = match Errno::from_io_error(&error) {
             Some(Errno::ADDRNOTAVAIL) => Lack::of_address(to),
-            // Over IPv6, a firewall far away can cause it (RFC 4443 §3.1).
+            // Over IPv6 a remote firewall can cause EACCES as well (RFC 4443 §3.1).
             Some(Errno::ACCESS) if to.is_ipv4() => Lack::Permission,
             _ => return error,
         };
         lack.error(&error)
     }
 
-    /// As [`Lack::named`], of an error that came before anything was sent.
+    /// As [`Lack::named`], for an error that was returned before anything was sent.
     pub(super) fn named_at_once(error: io::Error, to: SocketAddr) -> io::Error {
         match Errno::from_io_error(&error) {
             Some(Errno::ACCESS) => Lack::Permission.error(&error),
@@ -116,7 +116,7 @@ impl Lack {
         }
     }
 
-    /// The error of binding to `source`, at a port that the system chooses.
+    /// Refines the error of binding to `source` with a port that the system chooses.
     pub(super) fn named_of_source(error: io::Error, source: IpAddr) -> io::Error {
         match Errno::from_io_error(&error) {
             Some(Errno::ADDRNOTAVAIL) => Lack::Source(source).error(&error),
@@ -124,8 +124,8 @@ impl Lack {
         }
     }
 
-    /// Why the system has no address and port to connect from. Datagrams have ports of their own, and take
-    /// the same addresses; connecting sends none.
+    /// Determines whether a port or a source address is missing, by connecting a datagram socket: it has
+    /// ports of its own, uses the same addresses, and sends nothing.
     fn of_address(to: SocketAddr) -> Lack {
         let asked = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), None);
         match asked.and_then(|socket| socket.connect(&to.into())) {
@@ -135,9 +135,9 @@ impl Lack {
         }
     }
 
-    /// As [`Lack::of`], of what a library reports that looks names up itself.
+    /// As [`Lack::of`], for errors of libraries that resolve names themselves.
     pub fn of_either(error: &io::Error) -> Option<Lack> {
-        // The standard library's words: the error has no number.
+        // The standard library's message: the error has no errno.
         let text = "failed to lookup address information";
         Lack::of(error).or_else(|| {
             let is_of_look_up = error.to_string().starts_with(text);
@@ -145,8 +145,8 @@ impl Lack {
         })
     }
 
-    /// The error of a look-up. A resolver that can open no file takes a name that exists for one that does not,
-    /// so nothing is known of the name while this process can open none.
+    /// Refines the error of a lookup. A resolver that cannot open a file reports existing names as missing,
+    /// so its result is ignored while this process has no free descriptor.
     pub(super) fn named_of_look_up(error: io::Error) -> io::Error {
         match Lack::of(&error).or_else(Lack::of_opening) {
             Some(lack) => lack.error(&error),
@@ -154,13 +154,13 @@ impl Lack {
         }
     }
 
-    /// What keeps this process from opening anything at the moment.
+    /// Returns the shortage that currently prevents this process from opening descriptors.
     fn of_opening() -> Option<Lack> {
         let opened = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
         opened.err().as_ref().and_then(Lack::of)
     }
 
-    /// Names the error of a socket that was not connected yet: no peer has a part in it.
+    /// Refines the error of a socket that was not connected yet, which is always local.
     pub(crate) fn named_of_socket(error: io::Error) -> io::Error {
         match (Lack::of(&error), Errno::from_io_error(&error)) {
             (None, Some(errno)) => Lack::Socket(errno).error(&error),
@@ -168,17 +168,17 @@ impl Lack {
         }
     }
 
-    /// Returns the error of a look-up for which no thread was to be had.
+    /// Returns the error of a lookup for which no thread could be started.
     pub(crate) fn of_thread(error: &io::Error) -> io::Error {
         Lack::Threads.error(error)
     }
 
-    /// This, of the kind that the error was.
+    /// Wraps this shortage into an error of the original kind.
     fn error(self, was: &io::Error) -> io::Error {
         io::Error::new(was.kind(), self)
     }
 
-    /// What calls that fail for it are counted as.
+    /// Returns the outcome of calls that fail because of it.
     pub fn outcome(self) -> Outcome {
         match self {
             Lack::Descriptors | Lack::Files => Outcome::NoDescriptors,

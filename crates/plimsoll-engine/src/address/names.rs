@@ -1,14 +1,14 @@
-//! The addresses of a name, as the system has them.
+//! Name lookup with the system's resolver.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::Lack;
 
-/// Looks up a name with a port; nothing is asked about an address.
+/// Resolves a name with a port; a literal address needs no query.
 ///
 /// # Errors
-/// The system's, or what this process lacks for asking.
+/// Returns the system's error, or the local shortage that prevented the lookup.
 pub fn look_up(name: impl ToSocketAddrs) -> io::Result<Vec<SocketAddr>> {
     let found = name.to_socket_addrs();
     Ok(found.map_err(Lack::named_of_look_up)?.collect())

@@ -1,4 +1,4 @@
-//! The conductor itself: brings workers to one beginning, and puts together what they hand over.
+//! The conductor itself: starts the load on all workers at once, and merges the intervals that they hand over.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(super) struct Conductor<'a, 'o> {
     pub(super) machine: MachineMeter,
     pub(super) holding: Option<Holding>,
     pub(super) shard: Shard,
-    /// Other loads go on in this process: its CPU is not this load's.
+    /// Other loads run in this process, so the process's CPU time is not this load's.
     pub(super) among_others: bool,
     pub(super) token_counter: Option<TokenCounter>,
     pub(super) intervals: IntervalMerger,
@@ -40,7 +40,7 @@ pub(super) struct Conductor<'a, 'o> {
 }
 
 impl Drop for Conductor<'_, '_> {
-    /// Where the observer panics, nothing would end the load.
+    /// Stops the workers if the observer panics, since nothing else would.
     fn drop(&mut self) {
         if thread::panicking() {
             end_at_once(&self.shared.stop);
@@ -65,14 +65,14 @@ impl Conductor<'_, '_> {
             Place::Alone => {
                 let url = &plan.target.url;
                 established.check(url, wanted)?;
-                // Far enough ahead that every worker sees it in time.
+                // Far enough in the future that every worker sees it in time.
                 self.clock.now() + Duration::from_millis(100)
             }
             Place::Shard { start, .. } => {
                 start(&established, workers).ok_or(EngineError::Interrupted)?
             }
         };
-        // What the connecting took is not the load's.
+        // Resources used while connecting do not count towards the load.
         self.machine.restart();
         self.client.restart();
         if let Some(server) = &mut self.server {
@@ -96,7 +96,7 @@ impl Conductor<'_, '_> {
                     failure.get_or_insert(EngineError::Loop(e));
                 }
                 Ok(Message::Defect(worker, defect)) => {
-                    // The others count their calls in flight to their end.
+                    // The other workers still finish and record their calls in flight.
                     self.shared.stop.request();
                     self.intervals.ended(self.source(worker));
                     self.emit();
@@ -170,8 +170,7 @@ impl Conductor<'_, '_> {
         let all = self.negotiated.take().into_iter().chain(from.negotiated);
         self.negotiated = all.reduce(NegotiatedTls::with);
         let (recorded, requests) = IntervalRecord::recorded(&from.recorded);
-        // The run format counts in µs: in whole ones the run's figures are the same whether they
-        // come from memory or from the files.
+        // The run format stores microseconds: rounded here, so that figures from memory and from files are equal.
         let end = Duration::from_micros(from.end_ns / 1000);
         let length = Duration::from_nanos(from.length_ns).min(end);
         let record = IntervalRecord {
@@ -195,16 +194,16 @@ impl Conductor<'_, '_> {
         }
         let mut spare = from.recorded;
         spare.clear();
-        // A worker that has ended takes no spare.
+        // Fails only if the worker has ended.
         let _ = self.spares[source].send(spare);
     }
 
-    /// The number of a worker among those of this process; its own counts those of all processes.
+    /// Returns a worker's index in this process; `worker` counts over all processes.
     fn source(&self, worker: u32) -> usize {
         (worker / self.shard.of) as usize
     }
 
-    /// Pass on the intervals that every worker has left behind.
+    /// Passes on the intervals that all workers have completed.
     fn emit(&mut self) {
         while let Some((mut record, requests)) = self.intervals.next(None) {
             self.read_memory();

@@ -1,4 +1,4 @@
-//! What passes between a conductor and its workers, and a worker's end of it.
+//! The channel between the conductor and its workers, and a worker's end of it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::event_loop::{Control, Established, StopLevel, WorkerInterval};
 use crate::resources::{TurnMeter, thread_cpu};
 use crate::stop::Stop;
 
-/// What all threads of a run share.
+/// State shared by all threads of a run.
 pub(super) struct Shared {
     pub(super) stop: Stop,
-    /// Nanoseconds on the run's clock; 0: not known yet.
+    /// Start of the load in nanoseconds on the run's clock; 0 while unknown.
     pub(super) start: AtomicU64,
     pub(super) connections: AtomicI64,
 }
 
 pub(super) enum Message {
     Established(Established),
-    /// With the CPU that the worker's thread took for it, in nanoseconds.
+    /// An interval, with the CPU time that the worker's thread used in it, in nanoseconds.
     Interval(Box<WorkerInterval>, u64),
     Failed(io::Error),
-    /// The worker of that number panicked.
+    /// The worker with this number panicked.
     Defect(u32, Defect),
 }
 
@@ -36,13 +36,13 @@ pub(super) struct Hands {
     pub(super) shared: Arc<Shared>,
     pub(super) sender: Sender<Message>,
     pub(super) spares: Receiver<Interval>,
-    /// What the thread had used at the end of its last interval.
+    /// CPU time of the thread at the end of its last interval.
     pub(super) used: Duration,
     pub(super) turn_meter: Option<TurnMeter>,
 }
 
 impl Hands {
-    /// The load begins: what the thread used until now is not the load's.
+    /// Excludes the CPU time used before the load.
     pub(super) fn begin(&mut self) {
         self.used = thread_cpu();
     }
@@ -66,7 +66,7 @@ impl Control for Hands {
     }
 
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
-        // The conductor is gone only when the run is given up.
+        // A send fails only if the run was abandoned.
         let used = thread_cpu();
         let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let used_ns = used_in_it.as_nanos() as u64;

@@ -1,5 +1,6 @@
-//! The memory of both ends while connections rest: read before there are any, when all are
-//! up, and once an interval. The conductor calls this where the protocol asks for it.
+//! The memory of client and server while connections are idle: read before any connection is made, when all
+//! are established, and once per interval. The conductor uses this for protocols whose connections are mostly
+//! idle.
 
 use std::thread;
 use std::time::Duration;
@@ -9,8 +10,7 @@ use plimsoll_model::run::{MemoryReading, Moment};
 use crate::memory;
 use crate::resources::Watched;
 
-/// How long connections are left alone before their memory is read: the last of them is
-/// still being opened at the other end.
+/// Delay before the memory of idle connections is read: the server may still be setting up the last of them.
 const SETTLING_TIME: Duration = Duration::from_millis(500);
 
 pub(super) struct Holding {
@@ -21,7 +21,7 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    /// Reads what is held without any connection.
+    /// Makes a sampler and reads the memory without any connection.
     pub(super) fn before(client: &Watched, server: Option<&Watched>) -> Holding {
         let mut holding = Holding {
             client: client.clone(),
@@ -37,7 +37,7 @@ impl Holding {
         thread::sleep(SETTLING_TIME);
     }
 
-    /// Reads what the connections hold. While some go or come it says nothing.
+    /// Reads the memory with open connections. The reading is dropped if their number changed meanwhile.
     pub(super) fn read(&mut self, open: impl Fn() -> u64) {
         let connections = open();
         let reading = self.reading(Moment::Held, connections);

@@ -1,5 +1,5 @@
-//! How a plan is divided among processes and their workers: pure arithmetic, but for the
-//! cores and descriptors that this process may use.
+//! Division of a plan among processes and their workers: pure arithmetic, except for the number of cores and
+//! descriptors that this process may use.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,8 +12,7 @@ use crate::error::EngineError;
 use crate::event_loop::Share;
 use crate::script::MAX_LINKS;
 
-/// Connections that the calls of `plan` have open at once, as far as that is known
-/// beforehand.
+/// Returns how many connections the calls of `plan` have open at once, as far as that is known beforehand.
 pub fn connections_at_once(plan: &Plan) -> u64 {
     match plan.load.reuse {
         Reuse::Always => u64::from(plan.load.connections),
@@ -21,30 +20,30 @@ pub fn connections_at_once(plan: &Plan) -> u64 {
     }
 }
 
-/// The same of a plan whose users run scripts.
+/// Returns the same for a plan whose users run scripts.
 pub fn connections_of_scripts(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
     clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
 }
 
-/// What carrying a plan out depends on besides the plan.
+/// Properties of a run that its plan does not contain.
 pub(super) struct Whole {
-    /// More would have nothing to do.
+    /// Maximum number of workers; further ones would have nothing to do.
     pub(super) most_workers: u32,
-    /// Calls that are begun as one, and counted one by one.
+    /// Number of calls that a script makes; they are started together and counted one by one.
     pub(super) calls_together: u64,
-    /// Connections to be made before the load, by this process.
+    /// Connections that this process makes before the load.
     pub(super) wanted: u64,
     pub(super) trace: bool,
-    /// Its connections rest, and what they hold is measured.
+    /// Whether connections are mostly idle, so that their memory is measured.
     pub(super) rests: bool,
 }
 
-/// How many loops each process has: as many as there are connections and clients to spread,
-/// and cores to run on. A target on this machine keeps half of the cores.
+/// Returns the number of workers of each process: limited by connections, clients and usable cores. A target
+/// on this machine keeps half of the cores.
 pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Address]) -> u32 {
     let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
-    // A worker with no connection, or no client, would wait for ever for its calls' end.
+    // A worker without a connection or client would wait forever for calls to end.
     let limit = plan
         .load
         .in_flight_limit
@@ -53,11 +52,11 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
     if let Some(workers) = plan.load.workers {
         return u32::from(workers).clamp(1, most);
     }
-    // Workers have parts of the limit, and one may be full while another has room.
+    // With a divided limit, one worker could be at its limit while another has capacity.
     if plan.load.in_flight_limit.is_some() {
         return 1;
     }
-    // Turns of tens of calls are one worker's, so that its CPU is theirs.
+    // Batches of a few calls belong to one worker, so that its CPU time is theirs.
     if (plan.load.turns).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {
         return 1;
     }
@@ -73,8 +72,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
     }
 }
 
-/// Divide a shard of a plan among its workers without losing a connection, a client or a
-/// call.
+/// Divides a shard of a plan among its workers without losing a connection, a client or a call.
 pub(super) fn shares(plan: &Plan, whole: &Whole, shard: Shard, workers: u32) -> Vec<Share> {
     let load = Arc::new(plan.load.clone());
     let together = whole.calls_together;
@@ -94,10 +92,10 @@ pub(super) fn shares(plan: &Plan, whole: &Whole, shard: Shard, workers: u32) -> 
         .collect()
 }
 
-/// Descriptors that a process needs besides its connections.
+/// Descriptors that a process needs in addition to its connections.
 const DESCRIPTORS_BESIDES: u64 = 64;
 
-/// Connections that this process may have: what its limit of descriptors leaves for them.
+/// Returns how many connections this process may have under its limit of open descriptors.
 pub fn most_connections() -> u64 {
     descriptor_limit().saturating_sub(DESCRIPTORS_BESIDES)
 }

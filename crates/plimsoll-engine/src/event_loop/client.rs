@@ -1,8 +1,8 @@
-//! What an event loop does not know itself: what its connections are for.
+//! The interface between the event loop and the user of its connections.
 //!
-//! There are two clients: drivers ([`crate::worker`]: one connection, many calls) and scripts
-//! ([`crate::script::worker`]: one user, several connections). The loop is generic over its client, so
-//! what is called here is called directly.
+//! There are two implementations: drivers ([`crate::worker`]: one connection carries many calls) and scripts
+//! ([`crate::script::worker`]: one simulated user has several connections). The loop is generic over its
+//! client, so these calls are dispatched statically.
 
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
@@ -14,110 +14,111 @@ use crate::loss::Loss;
 use crate::network::{Ready, Resolved, Token};
 use crate::tls::TlsClient;
 
-/// What a client keeps.
+/// The state that a client keeps, and its fixed properties.
 pub trait Client {
-    /// What it keeps with each connection.
+    /// State that the client stores with each connection.
     type Own;
-    /// What it wants a connection for.
+    /// Identifies the purpose of a requested connection.
     type Wish: Copy;
-    /// Calls of the warm-up count as calls of the load.
+    /// Whether warm-up calls count towards the plan's number of calls.
     const WARMUP_COUNTS: bool;
-    /// Once nothing is under way and nothing follows, the run lasts for one more turn: an answer may come late.
+    /// Whether the loop runs one more iteration when everything has ended, to count late answers.
     const AWAITS_LATE_ANSWERS: bool;
 
-    /// How connections to a target, by its number, are secured; `None`: not at all.
+    /// Returns the TLS settings for connections to a target, by its number; `None` for plaintext.
     fn tls(&self, target: usize) -> Option<&TlsClient>;
 
-    /// The trace ids that requests carry; `None`: they carry none.
+    /// Returns the trace ids that requests carry, if they carry any.
     fn trace_ids(&self) -> Option<TraceIds>;
 
-    /// Calls that were begun and have not ended.
+    /// Returns the number of calls in flight.
     fn in_flight(&self) -> u64;
 
-    /// Calls that are due and for which a connection is being made.
+    /// Returns the number of due calls whose own connection is being made.
     fn connecting(&self) -> u64 {
         0
     }
 
-    /// Something waits to be written.
+    /// Returns whether bytes wait to be written.
     fn is_dirty(&self) -> bool {
         false
     }
 
-    /// What is under way at the load's end is given up after the plan's drain time; otherwise it ends by
-    /// itself.
+    /// Returns whether the plan's drain time bounds calls that are in flight at the load's end; otherwise
+    /// they end by themselves.
     fn is_given_up(&self, share: &Share) -> bool;
 }
 
-/// Whether a connection that is wanted can be begun.
+/// Whether a requested connection can be started.
 pub enum Grant {
-    /// It may begin.
+    /// Start it now.
     Now,
-    /// The first of those that are wanted waits, and so do the others.
+    /// Keep it, and all requests behind it, in the queue.
     Later,
-    /// It is not wanted any more.
+    /// Drop the request: the connection is no longer needed.
     Never,
 }
 
-/// The steps of a turn that a client takes in its own way.
+/// The parts of a loop iteration that each client implements. `W` is its connection request.
 pub trait Steps<W> {
-    /// A connection's turn comes soon, and its own memory has been asked for: asks for what it leads to.
+    /// Prefetches what the connection at `index` points to; the connection itself is already being prefetched.
     #[inline]
     fn prefetch(&self, _index: u32) {}
 
-    /// A connection whose TCP is up is ready.
+    /// Serves a ready socket whose TCP connection is established.
     fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready);
 
-    /// A connection's TCP is up, and its TLS handshake has begun where it is secured.
+    /// Called when a TCP connection is established; the TLS handshake, if any, has begun.
     fn transport_is_up(&mut self, control: &mut impl Control, index: u32, now: Time);
 
-    /// A connection is gone, or never came up.
+    /// Called when a connection was lost or could not be established.
     fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time);
 
-    /// What a connection that is up, and whose time to come up is over, still waits for.
+    /// Returns why a connected peer has not become ready before the connect timeout; used in the error message.
     fn still_waits_for(&self, _index: u32) -> Option<&'static str> {
         None
     }
 
-    /// An answer to a question for addresses.
+    /// Called with the result of a name lookup.
     fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved);
 
-    /// Whether the connection that is wanted for `wish` can be begun.
+    /// Decides whether the connection requested by `wish` can be started now.
     fn grant(&mut self, control: &mut impl Control, wish: W, now: Time) -> Grant;
 
-    /// Begins it.
+    /// Starts the connection requested by `wish`.
     fn begin_connection(&mut self, control: &mut impl Control, wish: W, now: Time);
 
-    /// The next moment at which one of the client's timers runs out.
+    /// Returns when the client's next timer expires.
     fn next_timer(&self) -> Time;
 
-    /// Timers that have run out, those of the loop's connections and races included.
+    /// Handles expired timers, including those of the loop's connections and connection races.
     fn expire(&mut self, control: &mut impl Control, now: Time);
 
-    /// The load's time was up at `end`: nothing new begins, and what never ends by itself is ended.
+    /// Called when the load's time was up at `end`: nothing new is started, and calls without an end of their
+    /// own are ended.
     fn load_ended(&mut self, _control: &mut impl Control, _end: Time, _now: Time) {}
 
-    /// Open loop: what arrived is begun, or waits.
+    /// Open loop: starts a call that is due, or puts it into the backlog.
     fn arrived(&mut self, control: &mut impl Control, arrival: Arrival, now: Time);
 
-    /// Open loop: the deadline of what arrived in a stage had passed before the loop noticed it.
+    /// Open loop: counts a call whose deadline had passed before the loop noticed that it was due.
     fn came_too_late(&mut self, stage: u8);
 
-    /// Open loop: what waits is begun, as far as there is room.
+    /// Open loop: starts calls from the backlog as far as connections have capacity.
     fn start_backlog(&mut self, _now: Time) {}
 
-    /// Closed loop: clients of kept connections begin what is due.
+    /// Closed loop: starts the calls of clients with persistent connections.
     fn issue_on_lanes(&mut self, _now: Time) {}
 
-    /// Closed loop: a client that keeps no connection begins.
+    /// Closed loop: starts the call `number` of a client without a persistent connection.
     fn begin(&mut self, control: &mut impl Control, number: u64, now: Time);
 
-    /// What was begun has been begun: connect, and write what waits.
+    /// Called when all due calls have been started: flushes pending connects and writes.
     fn flush(&mut self, control: &mut impl Control);
 
-    /// Nothing is under way.
+    /// Returns whether nothing is in flight.
     fn is_idle(&self) -> bool;
 
-    /// The run is over: what has not ended is counted with `outcome`, and connections are closed.
+    /// Ends the run: counts unfinished calls with `outcome` and closes all connections.
     fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time);
 }

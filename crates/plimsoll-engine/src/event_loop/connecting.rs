@@ -1,4 +1,5 @@
-//! Connections: begun at the plan's pace, raced where a name has several addresses, up or given up.
+//! Establishing and removing connections: started at the plan's rate, raced if a name has several addresses,
+//! and given up after the connect timeout. Both clients of the event loop use this.
 
 use plimsoll_model::measure::Count;
 use plimsoll_model::{Outcome, Time};
@@ -16,7 +17,7 @@ impl<C: Client, N: Network> EventLoop<C, N>
 where
     Self: Steps<C::Wish>,
 {
-    /// The live connection that a token names; `None` when it is gone.
+    /// Returns the index of the connection with this token; `None` if it no longer exists.
     #[inline]
     pub(crate) fn live(&self, token: Token) -> Option<u32> {
         let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
@@ -26,7 +27,7 @@ where
         }
     }
 
-    /// Connections that there are, in whatever state.
+    /// Returns the number of connections in any state.
     pub(crate) fn live_connections(&self) -> usize {
         self.connections.len() - self.free.len()
     }
@@ -36,7 +37,7 @@ where
         connection.map_or(Token(u64::MAX >> 1), |c| c.token(index))
     }
 
-    /// Gives those that want one a connection, at the plan's pace.
+    /// Starts requested connections, at the plan's connect rate.
     pub(crate) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
         while self.connecting < self.share.most_connecting() && now >= self.next_connect {
             let Some(wish) = self.to_connect.front().copied() else {
@@ -58,7 +59,7 @@ where
         }
     }
 
-    /// A connection to a target that is to come up in time.
+    /// Adds a connection to a target, with its connect deadline, and returns its index.
     pub(crate) fn new_connection(&mut self, own: C::Own, target: u8, now: Time) -> u32 {
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
@@ -75,14 +76,15 @@ where
         index
     }
 
-    /// Connects to the addresses that have been looked up.
+    /// Processes completed name lookups.
     pub(crate) fn take_addresses(&mut self, control: &mut impl Control) {
         while let Some((token, found)) = self.network.resolved() {
             self.resolved(control, token, found);
         }
     }
 
-    /// Connects to the name's address, or begins a race to several. `number`: over all workers and processes.
+    /// Connects to the target's only address, or starts a race to several. `number` counts connections over
+    /// all workers and processes.
     pub(crate) fn connect(
         &mut self,
         control: &mut impl Control,
@@ -110,10 +112,10 @@ where
         }
     }
 
-    /// Asks for the memory of connections whose turn comes soon, so that they are in the cache by then.
+    /// Prefetches connections that are served soon, so that they are cached by then.
     #[inline]
     pub(super) fn prefetch_ready(&self, soon: &[Ready]) {
-        /// Turns from being asked for until it is there.
+        /// How many sockets in advance a connection is prefetched.
         const PREFETCH_DISTANCE: usize = 4;
         if let Some(next) = soon.get(PREFETCH_DISTANCE) {
             self.prefetch_connection(next.token.0 as u32);
@@ -132,7 +134,7 @@ where
         }
     }
 
-    /// A socket is ready.
+    /// Serves a ready socket.
     #[inline]
     pub(crate) fn serve_socket(&mut self, control: &mut impl Control, ready: Ready) {
         let Some(index) = self.live(ready.token) else {
@@ -146,8 +148,8 @@ where
                 return;
             }
             self.socket_is_connected(control, index);
-            // A server that speaks first, or goes at once, may have done so already, and sockets
-            // report it once.
+            // A server that speaks first or closes at once may already have done so, and sockets report that
+            // only once.
             let spoke = ready.readable || ready.hangup;
             if !spoke || self.live(ready.token).is_none() {
                 return;
@@ -205,7 +207,7 @@ where
         }
     }
 
-    /// A connection is up. `agreement`: of its TLS handshake.
+    /// Records an established connection, with the result of its TLS handshake.
     pub(crate) fn came_up(&mut self, index: u32, agreement: Option<Agreement>, stage: u8) {
         self.connecting -= 1;
         if let Some(agreement) = agreement
@@ -219,7 +221,7 @@ where
         }
     }
 
-    /// A connection will not come up: that is held against the addresses that were tried.
+    /// Records a failed connection for the addresses that were tried, which may exclude them.
     pub(crate) fn never_came_up(&mut self, index: u32, why: Outcome, stage: u8, now: Time) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
@@ -227,11 +229,11 @@ where
         let (token, target, place) = (connection.token(index), connection.target, connection.place);
         let addresses = &mut self.addresses[usize::from(target)];
         addresses.failed(place, why, stage, now, &mut self.recorder);
-        // Where several were still being tried none of them was quick enough.
+        // Attempts that were still running count as timed out.
         self.time_race_out(token, now);
     }
 
-    /// Ends connections whose time to come up is over.
+    /// Ends connections that were not established within the connect timeout.
     pub(crate) fn expire_connects(&mut self, control: &mut impl Control, now: Time) {
         let is_due = |(deadline, _): &mut (Time, Token)| *deadline <= now;
         while let Some((_, token)) = self.connect_deadlines.pop_front_if(is_due) {
@@ -265,14 +267,14 @@ where
         self.lost(control, index, &loss, now);
     }
 
-    /// Takes a connection out of the table.
+    /// Removes a connection from the table.
     pub(crate) fn remove(&mut self, index: u32) -> Option<Connection<C::Own, N::Socket>> {
         let connection = self.connections[index as usize].take()?;
         self.free.push(index);
         Some(connection)
     }
 
-    /// Closes the socket of a connection; what it carried is counted where the load asks for that.
+    /// Closes the socket of a connection, and counts its bytes if the load asks for that.
     pub(crate) fn part_with(&mut self, socket: Option<N::Socket>) {
         let Some(socket) = socket else { return };
         if self.share.load.count_bytes

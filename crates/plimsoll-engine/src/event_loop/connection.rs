@@ -1,8 +1,8 @@
-//! One connection of a worker: its socket, its TLS session, and how far it has come.
+//! One connection of a worker: its socket, its TLS session and its state. Both clients of the event loop use it.
 //!
-//! Buffers belong to the worker; a connection keeps only what it could not write, and an
-//! idle one keeps nothing. What it owes to a peer that does not read is bounded: beyond
-//! [`MAX_OWED`] the socket is not read until that has gone.
+//! Buffers belong to the worker; a connection stores only unsent bytes, and none when it is idle. Replies to
+//! a peer that does not read are bounded: beyond [`MAX_OWED`] bytes the socket is not read until they have
+//! been sent.
 
 use std::io::{self, IoSlice};
 use std::time::Duration;
@@ -16,25 +16,25 @@ use crate::loss::Loss;
 use crate::network::{Network, SocketWriter, Token};
 use crate::tls::{SessionError, TlsClient, TlsSession};
 
-/// Bytes of answers to what a peer sent (acknowledgements of PING and SETTINGS, answers to
-/// heartbeats) that may wait for the socket. What one more read brings about comes on top.
+/// Maximum bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) before
+/// reading is paused. One more read may exceed it.
 pub(crate) const MAX_OWED: u32 = 64 << 10;
 
-/// How far a connection has come.
+/// The state of a connection, in the order in which it advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Resolving,
     Connecting,
     Handshaking,
-    /// The transport is up; the protocol's greeting has not been answered.
+    /// The transport is established; the protocol's greeting has not been answered.
     Greeting,
     Open,
-    /// Takes no more calls; ends with its last one.
+    /// Takes no new calls and is closed when its last call has ended.
     Draining,
 }
 
 impl State {
-    /// What a call that has no other connection waits for.
+    /// Returns what a call waiting for this connection is waiting for, for error messages.
     pub(crate) fn waiting_for(self) -> &'static str {
         match self {
             State::Resolving => "the host name to resolve",
@@ -48,26 +48,26 @@ impl State {
     }
 }
 
-/// Whether a request goes out with the first bytes of TLS (0-RTT).
+/// Whether a request is sent as TLS early data (0-RTT, RFC 8446 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Early {
     No,
-    /// It may; so many bytes of the outbox have been sealed for it.
+    /// Early data is used; the number of bytes of the outbox that have been sealed as such.
     Sent(u32),
     Accepted,
-    /// It had to be sent again after the handshake.
+    /// The server rejected the early data, so it was sent again after the handshake.
     Rejected,
 }
 
-/// What each call needs comes first, in as few cache lines as it takes: with thousands of connections none of them is in
-/// the cache when the turn of its connection comes. What only connecting needs comes last.
+/// Fields that every call needs come first, in as few cache lines as possible: with thousands of connections
+/// none of them is cached when it is served. Fields used only while connecting come last.
 #[repr(C)]
 pub(crate) struct Connection<O, S> {
     pub(crate) generation: u32,
-    /// Of its address, among those of its target. [`NO_ADDRESS`] before it has one.
+    /// Index of its address among those of its target; [`NO_ADDRESS`] before one is chosen.
     pub(crate) place: u32,
     pub(crate) socket: Option<S>,
-    /// Of the unsent bytes, at most so many answer what the peer sent.
+    /// Upper bound of the unsent bytes that are replies to what the peer sent.
     owed: u32,
     /// `None` over plain TCP.
     pub(crate) tls: Option<Box<TlsSession>>,
@@ -77,24 +77,24 @@ pub(crate) struct Connection<O, S> {
     traced: Option<Box<Traced>>,
     pub(crate) early: Early,
     pub(crate) state: State,
-    /// By the number that the network has for it.
+    /// The target's number in the network.
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
-    /// Not read for the time being: it owes the peer too much.
+    /// Reading is paused because too many reply bytes are unsent.
     choked: bool,
-    /// The errno of the write that failed; 0: none did, or it had no number. The kernel reports it once, and an end to
-    /// whoever reads after it.
+    /// The errno of the failed write; 0 if none failed or it had no number. The kernel reports it once, and
+    /// end-of-stream to later reads.
     write_errno: u16,
-    /// What the client keeps with it.
+    /// The client's state for this connection.
     pub(crate) own: O,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
 }
 
-/// A connection whose bytes are explained.
+/// State for tracing a connection's bytes.
 struct Traced {
     tracer: Box<dyn Tracer>,
-    /// Bytes of the outbox that were.
+    /// Bytes of the outbox that have been traced.
     sent: usize,
 }
 
@@ -126,7 +126,7 @@ impl<O, S> Connection<O, S> {
         Token(u64::from(self.generation) << 32 | u64::from(index))
     }
 
-    /// Nanoseconds since the last phase ended, and the next one begins.
+    /// Ends the current phase, begins the next, and returns the length of the ended one in nanoseconds.
     pub(crate) fn lap(&mut self, now: Time) -> u64 {
         let nanos = now.since(self.phase_began);
         self.phase_began = now;
@@ -138,7 +138,7 @@ impl<O, S> Connection<O, S> {
         self.state = State::Connecting;
     }
 
-    /// TCP is up. Over TLS the handshake begins.
+    /// Records that TCP is established and begins the TLS handshake, if there is one.
     pub(crate) fn connected(&mut self, tls: Option<TlsSession>, now: Time) {
         self.phases.connect_ns = self.lap(now);
         if let Some(session) = tls {
@@ -147,31 +147,31 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// How long it has been open.
+    /// Returns how long the connection has been open.
     pub(crate) fn age(&self, now: Time) -> Duration {
         Duration::from_nanos(now.since(self.phase_began))
     }
 
-    /// Bytes that wait for the socket. What the TLS library holds is not counted: it takes
-    /// no more while it holds any.
+    /// Returns the number of unsent bytes. Bytes inside the TLS library are not counted: it accepts no more
+    /// while it holds any.
     pub(crate) fn unsent(&self) -> usize {
         let sealed = self.tls.as_ref().map_or(0, |session| session.unsent());
         self.out.len() - self.written + sealed
     }
 
-    /// What was owed has gone, or most of it: there may be something to read that nobody
-    /// reports again. True once.
+    /// Returns true once when reading may resume after a pause: unread bytes may be pending that no event
+    /// will report again.
     pub(crate) fn is_relieved(&mut self) -> bool {
         self.choked && self.owed <= MAX_OWED / 2 && std::mem::take(&mut self.choked)
     }
 
-    /// The peer is owed so many bytes more.
+    /// Counts `bytes` more of the outbox as replies.
     #[inline]
     pub(crate) fn owe(&mut self, bytes: usize) {
         self.owed = self.owed.saturating_add(bytes as u32);
     }
 
-    /// The peer is owed all that waits. What cannot be sent is owed no longer.
+    /// Counts everything unsent as replies; after a write error nothing is counted.
     pub(crate) fn owe_all(&mut self) {
         self.owed = 0;
         if !self.write_failed {
@@ -179,7 +179,7 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Takes bytes off the socket; `None`: it has none, or is not read for the time being.
+    /// Reads from the socket; `None` if it has none or reading is paused.
     #[inline]
     pub(crate) fn read<N: Network<Socket = S>>(
         &mut self,
@@ -194,7 +194,7 @@ impl<O, S> Connection<O, S> {
         Some(network.read(socket, buffer))
     }
 
-    /// Write what is waiting: everything in one system call where the socket takes it.
+    /// Writes the pending bytes, in one system call where the socket accepts them all.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if self.traced.is_some() {
@@ -203,7 +203,7 @@ impl<O, S> Connection<O, S> {
             self.write(network)
         }
         if self.write_failed {
-            // What cannot be sent is no longer owed, and what can be read may show why.
+            // Unsendable replies no longer pause reading: the peer's last bytes may say why.
             self.owed = 0;
         } else if self.owed > 0 {
             self.owed = self
@@ -235,13 +235,13 @@ impl<O, S> Connection<O, S> {
                 Ok(())
             }
             Some(session) => {
-                // It stays in the outbox until the server has taken it.
+                // Early data stays in the outbox until the server has accepted it.
                 if let (State::Handshaking, Early::Sent(sealed)) = (self.state, self.early) {
                     let more = session.seal_early(&self.out[sealed as usize..]);
-                    // No more than a ticket allows, which is a `u32` (RFC 8446 §4.6.1).
+                    // Bounded by the ticket's max_early_data_size, a u32 (RFC 8446 §4.6.1).
                     self.early = Early::Sent(sealed + more as u32);
                 }
-                // Sealing more while the socket is full would only move the backlog.
+                // Sealing more while the socket is full would only move the unsent bytes.
                 let ready = self.state != State::Handshaking && session.has_room();
                 if ready && !self.out.is_empty() {
                     session.seal(&self.out);
@@ -277,13 +277,13 @@ impl<O, S> Connection<O, S> {
         self.write_errno = u16::try_from(errno).unwrap_or(0);
     }
 
-    /// Why writing failed, where the peer did not just close: of a broken pipe the reason is yet to be read.
+    /// Returns the write error, except for EPIPE, whose cause is found by reading.
     pub(crate) fn write_error(&self) -> Option<io::Error> {
         let errno = i32::from(self.write_errno);
         (errno != 0 && errno != libc::EPIPE).then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// Returns why a connection is lost that could not be written to, and on which nothing came that says it.
+    /// Returns the loss of a connection that cannot be written to and whose received bytes give no reason.
     pub(crate) fn write_loss(&self) -> Loss {
         let Some(error) = self.write_error() else {
             return Loss::new(Outcome::Reset, "the connection was reset while writing");
@@ -297,8 +297,8 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// An outbox that is never quite empty must not keep all that went through it. Rare
-    /// enough that each byte is moved once at most.
+    /// Drops the written prefix of an outbox that never becomes empty. Done only past half, so that each byte
+    /// is moved at most once on average.
     fn forget_written(&mut self) {
         if self.written > self.out.len() / 2 {
             self.out.drain(..self.written);
@@ -306,8 +306,8 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Sends what is left as far as the socket takes it without waiting, and a last word over TLS
-    /// (RFC 8446 §6.1).
+    /// Sends the pending bytes and, over TLS, close_notify (RFC 8446 §6.1), as far as the socket accepts them
+    /// without blocking.
     pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
         self.flush(network);
         if let (State::Greeting | State::Open | State::Draining, Some(session)) =
@@ -318,7 +318,7 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// TLS has taken so many bytes of the outbox for good.
+    /// Removes `bytes` from the outbox that were accepted as early data.
     pub(crate) fn forget_sealed(&mut self, bytes: usize) {
         self.out.drain(..bytes);
         if let Some(traced) = &mut self.traced {
@@ -326,12 +326,12 @@ impl<O, S> Connection<O, S> {
         }
     }
 
-    /// Explains what goes over it from now on.
+    /// Traces all further bytes with `tracer`.
     pub(crate) fn trace(&mut self, tracer: Box<dyn Tracer>) {
         self.traced = Some(Box::new(Traced { tracer, sent: 0 }));
     }
 
-    /// Explains what the driver has put into the outbox since the last call, and writes.
+    /// Traces what the driver has added to the outbox since the last call, and writes.
     #[cold]
     fn write_traced<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if let (Some(traced), false) = (&mut self.traced, self.write_failed) {
@@ -367,7 +367,7 @@ impl Traced {
     }
 }
 
-/// The loss of a connection whose session of `tls` failed.
+/// Returns the loss of a connection whose TLS session failed with `fault`.
 pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> Loss {
     let known = tls.map(|tls| tls.explained(fault).into());
     known.unwrap_or_else(|| Loss::new(Outcome::TlsFailed, fault.to_string()))
@@ -399,7 +399,7 @@ mod tests {
         let mut connection = Connection::<(), TcpStream>::new(0, 0, (), Time::ZERO);
         connection.trace(Box::new(explained.clone()));
         connection.out.extend_from_slice(b"early");
-        // Without a socket all of it stays.
+        // Nothing can be written without a socket.
         connection.flush(&mut network);
         connection.forget_sealed(3);
         connection.out.extend_from_slice(b" and late");

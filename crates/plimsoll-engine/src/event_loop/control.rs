@@ -1,17 +1,17 @@
-//! What a worker and the conductor report to each other.
+//! The messages and the interface between a worker and the conductor.
 
 use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
 use plimsoll_model::run::NegotiatedTls;
 
-/// How urgently a run is to end.
+/// How urgently a run must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StopLevel {
     /// The run goes on.
     Run,
-    /// Start nothing more; let calls in flight end for a short while.
+    /// No call is started any more; calls in flight may continue for a short time.
     Graceful,
-    /// End now; what is in flight is counted as interrupted.
+    /// The run ends now; calls in flight are counted as interrupted.
     Now,
 }
 
@@ -20,37 +20,37 @@ pub enum StopLevel {
 pub struct WorkerInterval {
     /// The worker's number in this process, from 0.
     pub worker: u32,
-    /// 0 for the first second of the load.
+    /// The interval's number: 0 is the first second of the load.
     pub index: u32,
-    /// The last one of this worker.
+    /// Whether this is the worker's last interval.
     pub last: bool,
-    /// What this worker's TLS handshakes agreed on; comes with the last interval.
+    /// What this worker's TLS handshakes negotiated; only in the last interval.
     pub negotiated: Option<NegotiatedTls>,
-    /// When the interval ended, from the load's start. Nanoseconds.
+    /// End of the interval in nanoseconds from the load's start.
     pub end_ns: u64,
-    /// From the end of this worker's interval before. Nanoseconds.
+    /// Length in nanoseconds, from the end of this worker's previous interval.
     pub length_ns: u64,
-    /// What its calls came to.
+    /// The results of the worker's calls in this interval.
     pub recorded: Interval,
-    /// Calls that had begun and not ended when the interval ended.
+    /// Calls in flight at the end of the interval.
     pub in_flight: u64,
-    /// Arrivals that are due and not started.
+    /// Calls that are due and not started.
     pub backlog: u64,
-    /// Those of the plan's connections that were up then.
+    /// The plan's connections that were established at the end of the interval.
     pub connections: u32,
     /// Time not spent waiting, in nanoseconds. In a closed loop at full speed that is
     /// nearly all of it; in an open loop it says how close the generator is to its limit.
     pub busy_ns: u64,
 }
 
-/// The worker's side of the conversation.
+/// What a worker needs from its conductor.
 pub trait Control {
-    /// Asked once a turn.
+    /// Returns how urgently the run must end; called once per loop iteration.
     fn stop_level(&self) -> StopLevel;
-    /// When the load begins, once that is known.
+    /// Returns when the load begins; `None` until that is known.
     fn start(&self) -> Option<Time>;
-    /// A connection of the plan came up (+1) or went down (−1).
+    /// Reports that the number of established connections has changed.
     fn connections(&self, change: i64);
-    /// Hand over an interval; get an emptied one back where there is one.
+    /// Hands over an interval, and returns an emptied one for reuse if there is one.
     fn interval(&mut self, interval: WorkerInterval) -> Option<Interval>;
 }

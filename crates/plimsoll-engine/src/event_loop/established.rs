@@ -1,27 +1,26 @@
-//! How connecting went before the load.
+//! The result of connecting before the load.
 
 use plimsoll_model::Outcome;
 
 use crate::error::EngineError;
 
-/// How the connecting went.
+/// Counts of connections made before the load, and the first failure.
 #[derive(Clone, Debug, Default)]
 pub struct Established {
-    /// Connections that came up.
+    /// Connections that were established.
     pub open: u32,
-    /// Those whose first attempt failed.
+    /// Connections whose first attempt failed.
     pub failed: u32,
     /// The first failure, for the error message.
     pub failure: Option<(Outcome, String)>,
-    /// What it added to this process's heap, bytes. `None`: it was not looked at, or several
-    /// workers connected at the same time.
+    /// Growth of this process's heap in bytes; `None` if it was not measured, or several workers connected at once.
     pub heap_bytes: Option<u64>,
 }
 
 impl Established {
-    /// Adds how it went for other connections.
+    /// Adds the result of another worker or shard.
     pub fn add(&mut self, other: Established) {
-        // What another shard says of itself may be any number.
+        // Saturating: another shard's numbers are not trusted.
         self.open = self.open.saturating_add(other.open);
         self.failed = self.failed.saturating_add(other.failed);
         self.failure = self.failure.take().or(other.failure);
@@ -29,7 +28,7 @@ impl Established {
     }
 
     /// # Errors
-    /// Where connections were `wanted` to `url` before the load, and not one came up.
+    /// If connections were `wanted` to `url` before the load and none was established.
     pub fn check(&self, url: &str, wanted: u64) -> Result<(), EngineError> {
         if wanted == 0 || self.open > 0 {
             return Ok(());

@@ -1,26 +1,26 @@
-//! When a run's intervals end, and how much of each the loop slept.
+//! When a run's intervals end, and how much of each the loop spent waiting.
 
 use plimsoll_model::Time;
 use plimsoll_model::record::Interval;
 
 use super::control::WorkerInterval;
 
-/// Nanoseconds of an interval: one second.
+/// Length of an interval: one second, in nanoseconds.
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
-/// A worker's place in the run's intervals.
+/// A worker's position in the run's intervals.
 pub(crate) struct Intervals {
     start: Time,
     index: u32,
     end: Time,
     began: Time,
     waited_ns: u64,
-    /// Calls due less those that ended or were not started, in what was handed over.
+    /// Calls in flight according to the intervals handed over: due minus ended and not started.
     unsettled: i64,
 }
 
 impl Intervals {
-    /// None ends before `start`, which may be [`Time::NEVER`].
+    /// Begins the first interval at `start`, which may be [`Time::NEVER`].
     pub(crate) fn beginning(start: Time) -> Intervals {
         Intervals {
             start,
@@ -32,11 +32,10 @@ impl Intervals {
         }
     }
 
-    /// The loop waited so long, and found so many sockets ready at its end.
+    /// Counts a wait of `ns` nanoseconds after which `found` sockets were ready.
     #[inline]
     pub(crate) fn waited(&mut self, ns: u64, found: usize) {
-        /// Falling asleep and waking up takes longer. What was found sooner was there
-        /// already, and asking for it is a part of the work.
+        /// A real sleep takes longer than this. Sockets found sooner were ready already, so the poll counts as work.
         const AT_ONCE_NS: u64 = 4_000;
         if found == 0 || ns > AT_ONCE_NS {
             self.waited_ns += ns;
@@ -48,8 +47,8 @@ impl Intervals {
         self.end
     }
 
-    /// Ends the interval of `worker`, with what was `recorded` in it, and begins the next. Its calls in flight are
-    /// known from the records alone, also when the loop's own tables can't be trusted.
+    /// Ends the interval of `worker` with the data `recorded` in it, and begins the next. Calls in flight are
+    /// derived from the records alone, so that they are right even after a panic.
     pub(crate) fn next(&mut self, worker: u32, recorded: Interval, now: Time) -> WorkerInterval {
         for (_, record) in recorded.recorded() {
             self.unsettled += record.due as i64;
@@ -71,7 +70,7 @@ impl Intervals {
         };
         self.waited_ns = 0;
         self.began = now;
-        // A stalled machine can sleep through several ends: the interval is then longer.
+        // A stall can span several interval ends; the interval is then longer.
         let index = over.end_ns / INTERVAL_NS;
         self.index = u32::try_from(index).unwrap_or(u32::MAX).max(self.index + 1);
         self.end = self

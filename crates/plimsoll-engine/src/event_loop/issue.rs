@@ -1,9 +1,9 @@
-//! What is due, and when: the open loop follows the schedule, the closed loop its clients.
+//! Decides which calls are due: the open loop follows the schedule, the closed loop its clients.
 //!
-//! An arrival is noticed when the loop first sees that it is due; the time from due to
-//! noticed is the generator's own lateness (pacing). It starts when a connection has
-//! capacity; the time from due to started is the lag. The two differ when calls have to
-//! wait for a connection, which is not the generator's fault.
+//! An arrival is noticed when the loop first sees that it is due; the time from due to noticed is the
+//! generator's own lateness ("pacing"). The call starts when a connection has capacity; the time from due to
+//! started is the send delay ("lag"). The two differ when calls wait for a connection, which is not the
+//! generator's fault.
 
 use std::time::Duration;
 
@@ -20,55 +20,55 @@ use super::turns::ClosedTurns;
 use crate::network::Network;
 use crate::resources::TurnMeter;
 
-/// After an interrupt, how long calls in flight may take.
+/// How long calls in flight may continue after an interrupt.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// No load yet: connections come up.
+    /// Connections are being established; there is no load yet.
     Connecting,
     Loading,
-    /// No more arrivals; calls in flight end.
+    /// No call is started any more; those in flight are awaited.
     Draining,
     Ended,
 }
 
-/// The source of calls.
+/// Where calls come from: the schedule (open loop) or clients (closed loop).
 #[expect(clippy::large_enum_variant, reason = "there is one a worker")]
 pub(crate) enum Issue {
     Open(Open),
     Closed(Closed),
 }
 
-/// The schedule's arrivals.
+/// The open loop: arrivals follow the schedule.
 pub(crate) struct Open {
     arrivals: Arrivals,
     /// `None` before the load, and after its last arrival.
     next: Option<Arrival>,
-    /// What was due and could not start.
+    /// Calls that were due and could not start.
     backlog: Option<Backlog>,
-    /// The last arrival stands for the time up to here, so the run lasts as long.
+    /// End of the schedule: the run lasts until here although the last arrival is earlier.
     end: Time,
-    /// Calls leave together at multiples of this; 0: each when it is due. Nanoseconds.
+    /// Calls are released together at multiples of this; 0 releases each when it is due. Nanoseconds.
     tick_ns: u64,
-    /// The time from which nothing waits for a tick.
+    /// From this time on calls are released without waiting for a tick.
     ticks_end: Time,
-    /// The CPU meter, where the load takes turns and CPU is read for them.
+    /// The CPU meter, where several loads alternate in batches and CPU is read for each.
     pub(crate) turn_meter: Option<TurnMeter>,
 }
 
-/// Clients, each with its next call once the last one is over.
+/// The closed loop: each client starts its next call when the previous one has ended.
 pub(crate) struct Closed {
     left: Option<u64>,
     issued: u64,
-    /// Clients that keep no connection and are to begin.
+    /// Clients without a persistent connection that are ready to start a call.
     pub(crate) idle: u32,
-    /// When others of them are.
+    /// When further such clients become ready.
     pausing: Timers<()>,
     stage_end: Time,
-    /// Clients of kept connections are to begin, in the load or in a turn.
+    /// Clients with persistent connections are to start, at the beginning of the load or of a batch.
     pub(crate) begin: bool,
-    /// It is another load's turn.
+    /// Another load's batch is running, so no call is started.
     waits: bool,
     pub(crate) turns: Option<Box<ClosedTurns>>,
 }
@@ -98,7 +98,7 @@ impl Issue {
         }
     }
 
-    /// An arrival of a load that began at `start` is due.
+    /// Returns whether an arrival is due in a load that began at `start`.
     #[inline]
     pub(crate) fn is_due(&self, start: Time, now: Time) -> bool {
         match self {
@@ -115,8 +115,8 @@ impl Issue {
         }
     }
 
-    /// A connection was free again later by `ns` nanoseconds than the target had answered: what waits for it waited as
-    /// long.
+    /// Records that a connection became free `ns` nanoseconds after the target's answer arrived: queued calls
+    /// waited that much longer because of the generator.
     #[inline]
     pub(crate) fn freed_late(&mut self, ns: u64) {
         if let Issue::Open(open) = self
@@ -126,7 +126,7 @@ impl Issue {
         }
     }
 
-    /// Takes what waits out, to be changed; [`Issue::put_back`] follows.
+    /// Takes the backlog out to be changed; [`Issue::put_back`] must follow.
     pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
         match self {
             Issue::Open(open) => open.backlog.take(),
@@ -142,17 +142,17 @@ impl Issue {
         }
     }
 
-    /// Arrivals that are due and not started.
+    /// Returns the number of arrivals that are due and not started.
     pub(crate) fn waiting(&self) -> u64 {
         self.backlog().map_or(0, |backlog| backlog.length)
     }
 
-    /// Closed loop: there may be calls left to begin now.
+    /// Closed loop: returns whether calls may be started now.
     pub(crate) fn has_calls_left(&self) -> bool {
         matches!(self, Issue::Closed(closed) if closed.left != Some(0) && !closed.waits)
     }
 
-    /// Closed loop: whether the clients of kept connections are to begin; once a load, or once a turn.
+    /// Closed loop: returns true once per load, or per batch, when clients with persistent connections must start.
     pub(crate) fn clients_begin(&mut self) -> bool {
         match self {
             Issue::Closed(closed) => std::mem::take(&mut closed.begin),
@@ -160,7 +160,7 @@ impl Issue {
         }
     }
 
-    /// A client that keeps no connection begins again after `pause`.
+    /// Makes a client without a persistent connection ready again after `pause`.
     pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
         if let Issue::Closed(closed) = self {
             if pause.is_zero() {
@@ -173,17 +173,17 @@ impl Issue {
 }
 
 impl Open {
-    /// What was due by then leaves at `now`: where calls leave together, the last tick that has passed.
+    /// Returns the time up to which due calls are released at `now`: the last tick, where calls are released together.
     fn last_tick(&self, start: Time, now: Time) -> Time {
         match self.tick_ns {
             0 => now,
-            // The last calls wait for no tick that would come after the load's end.
+            // The last calls do not wait for a tick after the load's end.
             _ if now >= self.ticks_end => now,
             tick => Time(now.0 - now.since(start) % tick),
         }
     }
 
-    /// When the call that is due at `at`, from the load's start, leaves.
+    /// Returns when the call that is due at `at` (from the load's start) is released.
     fn leaves_at(&self, start: Time, at: u64) -> Time {
         let due = start.plus_nanos(at);
         match self.tick_ns {
@@ -194,12 +194,12 @@ impl Open {
         }
     }
 
-    /// The last arrival stands for the time up to here.
+    /// Returns the end of the schedule.
     pub(crate) fn end(&self) -> Time {
         self.end
     }
 
-    /// The call, which was noticed late by `late_ns` nanoseconds, cannot be sent yet.
+    /// Queues a call that cannot be sent yet and that was noticed `late_ns` nanoseconds late.
     pub(crate) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match &mut self.backlog {
             Some(backlog) => {
@@ -219,15 +219,15 @@ impl Open {
     }
 }
 
-/// Arrivals that were due when no connection had capacity, in order. The schedule itself
-/// is the queue: only its position is kept, however long the backlog grows.
+/// Arrivals that were due when no connection had capacity, in order. The schedule itself is the queue: only
+/// positions in it are stored, however long the backlog grows.
 #[derive(Clone, Debug)]
 pub(crate) struct Backlog {
     pub(crate) head: Arrival,
     second: Option<Arrival>,
     rest: Arrivals,
     length: u64,
-    /// By how much at most the generator itself has made a call of these wait. Nanoseconds.
+    /// Upper bound of the delay that the generator itself added to one of these calls. Nanoseconds.
     late_ns: u64,
 }
 
@@ -236,12 +236,12 @@ impl Backlog {
         self.length == 0
     }
 
-    /// When the first of them was due, in a load that began at `start`.
+    /// Returns when the oldest of them was due, in a load that began at `start`.
     pub(crate) fn due(&self, start: Time) -> Time {
         start.plus_nanos(self.head.at)
     }
 
-    /// By how much at most the generator itself has made a call of these wait. Nanoseconds.
+    /// Returns an upper bound of the delay that the generator itself added to one of these calls, in nanoseconds.
     pub(crate) fn late_ns(&self) -> u64 {
         self.late_ns
     }
@@ -276,7 +276,7 @@ where
         self.load_end = lasts.map_or(Time::NEVER, |length| self.start.plus_nanos(length));
     }
 
-    /// Closed loop: which stage it is, and when that changes.
+    /// Closed loop: updates the current stage and when it ends.
     fn enter_stage(&mut self, now: Time) {
         let stage = self.share.schedule.stage_at(now.since(self.start));
         let bounds = self.share.schedule.stage_bounds();
@@ -290,7 +290,7 @@ where
         }
     }
 
-    /// Start what is due.
+    /// Starts the calls that are due.
     #[inline]
     pub(super) fn issue_due(&mut self, control: &mut impl Control, now: Time) {
         if self.phase == Phase::Connecting || now < self.start {
@@ -343,7 +343,7 @@ where
         }
     }
 
-    /// Closed loop in turns: ends one, or begins the next.
+    /// Closed loop with alternating batches: ends the current batch, or begins the next.
     fn take_turn(&mut self, now: Time) {
         let (is_idle, is_loading) = (self.is_idle(), self.phase == Phase::Loading);
         let Issue::Closed(closed) = &mut self.issue else {
@@ -369,7 +369,7 @@ where
         while closed.pausing.due(now).is_some() {
             closed.idle += 1;
         }
-        // A failure at once gives the client back: only those idle now start in this turn.
+        // An immediate failure makes the client idle again, so only those idle now are started.
         for _ in 0..closed.idle {
             let Some(number) = self.take_call() else {
                 break;
@@ -381,8 +381,8 @@ where
         }
     }
 
-    /// Closed loop: takes one from the calls that are left, where their number is limited. Returns its
-    /// number in the run.
+    /// Closed loop: takes one of the remaining calls, where their number is limited. Returns its number in
+    /// the run, or `None` if no call may start now.
     #[inline]
     pub(crate) fn take_call(&mut self) -> Option<u64> {
         if self.phase != Phase::Loading {
@@ -405,7 +405,7 @@ where
         Some(number)
     }
 
-    /// When the next arrival's call leaves.
+    /// Returns when the next arrival is released.
     pub(super) fn next_arrival(&self) -> Time {
         match &self.issue {
             Issue::Open(open) if self.phase == Phase::Loading => {
@@ -415,7 +415,7 @@ where
         }
     }
 
-    /// When something is to be issued without anything else happening, but for arrivals.
+    /// Returns when something other than an arrival must be issued without any further event.
     pub(super) fn next_issue(&self) -> Time {
         let is_loading = self.phase == Phase::Loading;
         match &self.issue {
@@ -446,7 +446,7 @@ where
         }
     }
 
-    /// Nothing more will be issued.
+    /// Returns whether no further call will be issued.
     pub(super) fn is_exhausted(&self, now: Time) -> bool {
         match &self.issue {
             Issue::Open(open) => open.next.is_none() && now >= open.end,
@@ -459,7 +459,7 @@ where
         }
     }
 
-    /// When to give up on what is in flight.
+    /// Returns when calls in flight are abandoned.
     pub(super) fn drain_end(&self) -> Time {
         match self.phase {
             Phase::Draining if self.client.is_given_up(&self.share) => {
@@ -470,7 +470,7 @@ where
         }
     }
 
-    /// Is it over?
+    /// Advances the load's phase: stops issuing, and ends the run once everything has drained.
     pub(super) fn progress(&mut self, control: &mut impl Control, now: Time) {
         let level = control.stop_level();
         self.interrupted = level != StopLevel::Run;

@@ -1,9 +1,8 @@
-//! Connecting to a name with several addresses: the attempts of one connection race
-//! (RFC 8305, "happy eyeballs", §5).
+//! Connecting to a name with several addresses: the attempts race (RFC 8305, "Happy Eyeballs", §5). The event
+//! loop's connecting code calls this.
 //!
-//! An attempt has 250 ms to come up before the next address is tried beside it, or at once
-//! where it fails. The first that is up wins, and the others are closed. A connection to a
-//! single address does not come here.
+//! The next address is tried 250 ms after the previous one, or at once when that fails. The first established
+//! attempt wins and the others are closed. A connection to a single address bypasses this module.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,16 +19,16 @@ use crate::network::{Network, Ready, Token};
 /// RFC 8305 §8: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// Set in the tokens of attempts, and in no connection's.
+/// Set in the tokens of race attempts and never in those of connections.
 const ATTEMPT_BIT: u64 = 1 << 63;
 
 /// All races of a worker.
 pub(crate) struct Races<S> {
-    /// Races by the connection that they are for.
+    /// Races by the token of the connection that they are for.
     races: HashMap<Token, Race<S>>,
-    /// The connection that an attempt is for.
+    /// The connection's token by that of its attempt.
     attempts: HashMap<Token, Token>,
-    /// When the next attempt of a connection begins; in order, as the delay is the same.
+    /// When the next attempt of each connection starts; sorted, because the delay is constant.
     timers: VecDeque<(Time, Token)>,
     next_attempt: u64,
 }
@@ -38,7 +37,7 @@ struct Race<S> {
     target: u8,
     left: VecDeque<u32>,
     running: Vec<Runner<S>>,
-    /// Timers for other moments have been overtaken.
+    /// When the next attempt starts; timers for other times are obsolete.
     next_at: Time,
 }
 
@@ -60,12 +59,12 @@ impl<S> Default for Races<S> {
 }
 
 impl<S> Races<S> {
-    /// When the next attempt begins.
+    /// Returns when the next attempt starts.
     pub(super) fn next_timer(&self) -> Time {
         self.timers.front().map_or(Time::NEVER, |(at, _)| *at)
     }
 
-    /// The connection whose next attempt is due.
+    /// Returns a connection whose next attempt is due.
     fn due(&mut self, now: Time) -> Option<Token> {
         while let Some((at, connection)) = self.timers.pop_front_if(|(at, _)| *at <= now) {
             let race = self.races.get(&connection);
@@ -87,7 +86,7 @@ impl<S> Races<S> {
         }
     }
 
-    /// Closes the attempts of all races: the run is over.
+    /// Closes the attempts of all races at the end of the run.
     pub(crate) fn close<N: Network<Socket = S>>(&mut self, network: &mut N) {
         for (_, race) in self.races.drain() {
             for runner in race.running {
@@ -101,7 +100,7 @@ impl<C: Client, N: Network> EventLoop<C, N>
 where
     Self: Steps<C::Wish>,
 {
-    /// Begins a race for `connection` to the addresses at the places of `route`.
+    /// Starts a race for `connection` to the addresses whose indices are in `route`.
     pub(super) fn begin_race(
         &mut self,
         control: &mut impl Control,
@@ -120,15 +119,15 @@ where
         self.begin_runner(control, connection, None, now);
     }
 
-    /// Begins the attempts whose time has come.
+    /// Starts the attempts that are due.
     pub(crate) fn race_on(&mut self, control: &mut impl Control, now: Time) {
         while let Some(connection) = self.races.due(now) {
             self.begin_runner(control, connection, None, now);
         }
     }
 
-    /// Begins an attempt at the next address. Where none is left and none is under way,
-    /// `last` says how the last one failed.
+    /// Starts an attempt to the next address. If none is left and none is running, the connection fails with
+    /// `last`, the address and error of the last attempt.
     fn begin_runner(
         &mut self,
         control: &mut impl Control,
@@ -146,7 +145,7 @@ where
             let token = Token(ATTEMPT_BIT | races.next_attempt);
             match addresses.connect(place, token, &mut self.network) {
                 Ok(socket) => {
-                    // Never again the token of an attempt whose event may be on its way.
+                    // Tokens are not reused: an event of an earlier attempt may still be pending.
                     races.next_attempt = (races.next_attempt + 1) & (ATTEMPT_BIT - 1) >> 1;
                     races.attempts.insert(token, connection);
                     race.running.push(Runner {
@@ -177,7 +176,7 @@ where
         }
     }
 
-    /// A socket that is no connection's: an attempt's, or of one that is gone.
+    /// Serves a socket that belongs to a race attempt, or ignores one whose connection is gone.
     #[cold]
     pub(super) fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
         if !ready.writable {
@@ -203,7 +202,7 @@ where
             self.network.close(runner.socket);
             return self.begin_runner(control, connection, Some((runner.place, e)), now);
         }
-        // Those that began before it had their time.
+        // Attempts that started earlier and are not up count as timed out.
         for slow in &race.running[..at] {
             let why = Outcome::ConnectTimeout;
             addresses.failed(slow.place, why, self.stage, now, &mut self.recorder);
@@ -219,7 +218,7 @@ where
         self.tcp_is_up(control, index, now);
     }
 
-    /// The race for a connection took too long: no address that is being tried is any good.
+    /// Ends a race that timed out, and counts a failure for every address that was being tried.
     pub(super) fn time_race_out(&mut self, connection: Token, now: Time) {
         if let Some(race) = self.races.races.get(&connection) {
             let addresses = &mut self.addresses[usize::from(race.target)];

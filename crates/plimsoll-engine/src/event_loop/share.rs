@@ -1,44 +1,44 @@
-//! What of a run is one worker's.
+//! The part of a load that one worker runs.
 
 use std::sync::Arc;
 
 use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard};
 use plimsoll_model::schedule::Schedule;
 
-/// Connections that may be coming up at once, over all workers of a run: fewer than any
-/// listen backlog holds, since a dropped SYN costs a second.
+/// Connections that may be establishing at once, over all workers of a run: fewer than any listen backlog,
+/// since a dropped SYN costs a second.
 const MAX_CONNECTING: usize = 256;
 
-/// So many of them are a worker's own at least.
+/// The least of them that a single worker may use.
 const FEWEST_CONNECTING: usize = 8;
 
 /// One worker's part of a run.
 #[derive(Clone, Debug)]
 pub struct Share {
-    /// This worker's place among all workers of all shards.
+    /// This worker's index among all workers of all shards.
     pub index: u32,
-    /// How many workers all shards have.
+    /// Number of workers of all shards together.
     pub of: u32,
-    /// Connections to keep.
+    /// Persistent connections of this worker.
     pub connections: u32,
     /// Closed loop: clients of this worker.
     pub clients: u32,
-    /// Calls of this worker that may be in flight, where the plan limits them.
+    /// Calls of this worker that may be in flight, if the plan limits them; otherwise 0.
     pub in_flight: u32,
-    /// Closed loop: calls of this worker that are not warm-up.
+    /// Closed loop: calls of this worker without warm-up; `None` if their number is not limited.
     pub calls: Option<u64>,
     /// The plan's load, of which this is a part.
     pub load: Arc<Load>,
     /// All arrivals; this worker takes every [`Share::of`]th.
     pub schedule: Schedule,
-    /// Calls are handed over one by one, too.
+    /// Whether calls are also recorded one by one.
     pub keep_requests: bool,
-    /// What connections carry is explained in the log.
+    /// Whether the bytes of connections are traced to the log.
     pub trace: bool,
 }
 
 impl Share {
-    /// What is `place`'s of a load.
+    /// Returns the part of `load` that belongs to the worker at `place`.
     pub fn at(place: Shard, load: Arc<Load>, seed: u64) -> Share {
         Share {
             index: place.index,
@@ -55,13 +55,12 @@ impl Share {
         }
     }
 
-    /// The load says when calls are due and connections are kept: what the generator itself adds to a call's time can be
-    /// told apart.
+    /// Returns whether the generator's own delay can be told apart: calls have due times and connections are kept.
     pub(crate) fn measures_lateness(&self) -> bool {
         matches!(self.load.arrivals, Arrivals::Open(_)) && self.load.reuse != Reuse::Never
     }
 
-    /// Connections of this worker that may be coming up at once.
+    /// Returns how many connections of this worker may be establishing at once.
     pub(crate) fn most_connecting(&self) -> usize {
         (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
     }

@@ -1,4 +1,4 @@
-//! Moments at which something is to be done, in whichever order they were set.
+//! A priority queue of timers, used by the event loop's clients.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,7 +6,7 @@ use std::collections::binary_heap::PeekMut;
 
 use plimsoll_model::Time;
 
-/// Moments, each with what is to be done then.
+/// Timers in the order of their times, each with a payload.
 pub(crate) struct Timers<T>(BinaryHeap<Reverse<(Time, T)>>);
 
 impl<T: Ord> Timers<T> {
@@ -19,13 +19,13 @@ impl<T: Ord> Timers<T> {
         self.0.push(Reverse((at, what)));
     }
 
-    /// The first of them; [`Time::NEVER`]: there is none.
+    /// Returns the earliest time; [`Time::NEVER`] if there is no timer.
     #[inline]
     pub(crate) fn next(&self) -> Time {
         self.0.peek().map_or(Time::NEVER, |first| first.0.0)
     }
 
-    /// Takes the first, where its time has come.
+    /// Removes and returns the earliest timer if it is due.
     #[inline]
     pub(crate) fn due(&mut self, now: Time) -> Option<(Time, T)> {
         let first = self.0.peek_mut().filter(|first| first.0.0 <= now)?;

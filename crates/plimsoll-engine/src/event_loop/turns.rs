@@ -1,4 +1,5 @@
-//! The turns of a closed loop: its clients call for a time, while the loads that it takes turns with are silent.
+//! Alternating batches of a closed loop: its clients call for a fixed time while the other loads of the
+//! ladder are silent.
 
 use std::time::Duration;
 
@@ -11,17 +12,17 @@ use plimsoll_model::schedule::{Arrival, Arrivals};
 use super::share::Share;
 use crate::resources::TurnMeter;
 
-/// The turns of a closed loop: outside of them no call begins.
+/// The batches of a closed loop: between them no call is started.
 pub(crate) struct ClosedTurns {
     beginnings: Arrivals,
-    /// `None`: there is none any more.
+    /// The next batch; `None` after the last.
     next: Option<Arrival>,
     slot: Duration,
-    /// Calls begin until then.
+    /// End of the current batch: no call is started after it.
     pub(super) until: Time,
-    /// When the calls of the last turn had ended; `None`: some may be in flight.
+    /// When all calls of the last batch had ended; `None` while some may be in flight.
     ended: Option<Time>,
-    /// The number of the last turn.
+    /// The number of the last batch.
     number: u64,
     meter: TurnMeter,
 }
@@ -29,7 +30,7 @@ pub(crate) struct ClosedTurns {
 impl ClosedTurns {
     pub(super) fn of(share: &Share) -> Option<Box<ClosedTurns>> {
         let slot = share.load.turns?.slot?;
-        // Workers take every turn together.
+        // All workers run every batch together.
         let mut beginnings = share.schedule.share(0, 1);
         Some(Box::new(ClosedTurns {
             next: beginnings.next(),
@@ -46,17 +47,17 @@ impl ClosedTurns {
         self.meter = meter;
     }
 
-    /// When the next one begins, of a load that began at `start`.
+    /// Returns when the next batch begins, in a load that began at `start`.
     pub(super) fn next_begins(&self, start: Time) -> Time {
         (self.next).map_or(Time::NEVER, |next| start.plus_nanos(next.at))
     }
 
-    /// The last call of the turn has ended, at the latest.
+    /// Records that all calls of the batch have ended, by `now` at the latest.
     pub(super) fn has_ended(&mut self, now: Time) {
         self.ended.get_or_insert(now);
     }
 
-    /// Begins the next one, where its time has come. One that was slept through is not taken.
+    /// Begins the next batch if it is due. A batch that was missed entirely is skipped.
     pub(super) fn begin_next(&mut self, start: Time, now: Time, recorder: &mut Recorder) -> bool {
         while let Some(next) = self.next
             && let at = self.next_begins(start)
@@ -73,7 +74,7 @@ impl ClosedTurns {
         false
     }
 
-    /// All are over: what the last one came to.
+    /// Records the result of the last batch at the end of the load.
     pub(super) fn end(&self, now: Time, recorder: &mut Recorder) {
         self.record(self.number + 1, now, recorder);
     }

@@ -1,8 +1,8 @@
-//! `SO_RCVLOWAT` (socket(7)): a socket is readable only when so many bytes have come.
+//! `SO_RCVLOWAT` (socket(7)): makes a socket readable only when a number of bytes has arrived.
 //!
-//! In bulk it is wake-ups that cost, not encryption: a worker that is woken for every
-//! segment spends most of its CPU on being woken. Callers must know that the bytes will
-//! come, as the rest of a body of known length does; the end of the stream wakes always.
+//! In bulk transfers wake-ups cost more than encryption: a worker that is woken for every segment spends most
+//! of its CPU on that. Callers must know that the bytes will arrive, such as the rest of a body of known
+//! length; end of stream always wakes the worker.
 
 #![expect(
     unsafe_code,
@@ -13,10 +13,10 @@ use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Reports readable bytes only when `bytes` of them are there (1: any).
+/// Sets the low-water mark: the socket becomes readable at `bytes` bytes (1: any).
 ///
 /// # Errors
-/// As setsockopt(2).
+/// Returns the errors of setsockopt(2).
 pub(super) fn set(socket: &impl AsFd, bytes: usize) -> io::Result<()> {
     let value = c_int::try_from(bytes).unwrap_or(c_int::MAX).max(1);
     // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to a
@@ -56,11 +56,11 @@ mod tests {
             far.write_all(&[3; 10]).unwrap();
         });
         let mut buffer = [0; 4096];
-        // A blocking read honours the mark as epoll does.
+        // A blocking read respects the mark as epoll does.
         let got = near.read(&mut buffer).unwrap();
         assert!(got >= 1000, "{got}");
         set(&near, 1000).unwrap();
-        // Fewer bytes than the mark, and then the end.
+        // Fewer bytes than the mark, followed by end of stream.
         let rest: usize = std::iter::from_fn(|| match near.read(&mut buffer).unwrap() {
             0 => None,
             n => Some(n),

@@ -1,9 +1,9 @@
-//! Real sockets under epoll, with waits that are exact to a microsecond.
+//! The operating system's sockets under epoll, with waits that are exact to a microsecond.
 //!
-//! `epoll_pwait2` sleeps until a window before the arrival, then the loop polls without
-//! sleeping until the arrival is due, so that answers that come in the window are seen
-//! at once. The window follows the oversleep that this machine shows, up to the plan's
-//! `spin`. A plain epoll timeout is a millisecond coarse, which is why this is not mio.
+//! `epoll_pwait2` sleeps until a window before the arrival; then the loop polls without sleeping until it is
+//! due, so that answers in the window are seen at once. The window follows the measured oversleep of this
+//! machine, up to the plan's `spin`. mio is not used because epoll's plain timeout has millisecond
+//! resolution.
 
 use std::io::{self, IoSlice, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -24,18 +24,18 @@ use crate::clock::Clock;
 use crate::poller::{Events, Interest, Poller, Waker};
 use crate::tunnel::Tunnel;
 
-/// How sockets are made.
+/// Options of sockets and waits.
 #[derive(Clone, Debug, Default)]
 pub struct SocketOptions {
-    /// Addresses to connect from, in turn; empty: the system's choice.
+    /// Source addresses, used round-robin; empty if the system chooses.
     pub sources: Vec<IpAddr>,
-    /// Longest busy wait before an arrival.
+    /// Maximum busy wait before an arrival.
     pub spin: Duration,
-    /// Ask the kernel when bytes reached this host, for [`Network::arrived`].
+    /// Whether to request the kernel's receive times, for [`Network::arrived`].
     pub stamps: bool,
 }
 
-/// The machine's own network, for one worker thread.
+/// The operating system's network, for one worker thread.
 pub struct OsNetwork {
     clock: Clock,
     poller: Poller,
@@ -44,17 +44,18 @@ pub struct OsNetwork {
     next_source: usize,
     window: SpinWindow,
     resolvers: Vec<Resolver>,
-    /// The tunnel to each target, by its number; `None`: there is no proxy on the way.
+    /// The tunnel to each target, by its number; `None` where no proxy is used.
     ways: Vec<Option<Arc<Tunnel>>>,
     tunnels: Tunnels,
     stamps: Option<Stamps>,
 }
 
 impl OsNetwork {
-    /// For use by one thread; `targets` are what [`Network::resolve`] looks up.
+    /// Makes a network for one thread; `targets` are resolved by [`Network::resolve`], and `first_source` is
+    /// the index of the first source address.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process has no free descriptor.
     pub fn new(
         clock: Clock,
         targets: &[&Target],
@@ -81,21 +82,20 @@ impl OsNetwork {
         })
     }
 
-    /// Ends a wait of this network, from any thread.
+    /// Returns a handle that ends a wait of this network from any thread.
     pub fn waker(&self) -> Waker {
         self.poller.waker()
     }
 
-    /// Ask the kernel for exact wake-ups on this thread. The default slack of 50 µs is
-    /// most of the error of a sleep.
+    /// Minimises the timer slack of this thread. The default of 50 µs is most of the error of a sleep.
     pub fn sharpen_timers() {
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     }
 
-    /// Reports a socket that was accepted elsewhere like one that was connected here.
+    /// Watches a socket that was accepted elsewhere like one that was connected here.
     ///
     /// # Errors
-    /// When the kernel takes no more sockets to watch.
+    /// If the kernel cannot watch more sockets.
     pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
         if self.stamps.is_some() {
             stamps::ask_for(socket);
@@ -103,20 +103,19 @@ impl OsNetwork {
         self.poller.add(socket, token, Interest::Changes)
     }
 
-    /// The next address to connect from that is of the family of `to`; `None`: the system's
-    /// choice.
+    /// Returns the next source address of the family of `to`; `None` if the system chooses.
     fn source(&mut self, to: SocketAddr) -> Option<IpAddr> {
         let sources = &self.options.sources;
         let of_family = (0..sources.len())
             .map(|i| self.next_source.wrapping_add(i) % sources.len())
             .find(|i| sources[*i].is_ipv4() == to.is_ipv4());
-        // Where there is none, binding to another says what is wrong.
+        // If no source address has the family, the failed bind explains the problem.
         let at = of_family.or((!sources.is_empty()).then_some(0))?;
         self.next_source = at + 1;
         Some(sources[at])
     }
 
-    /// True where there is something to do: sockets in `ready`, a waker, or a signal.
+    /// Polls once; returns true if there is something to do: ready sockets, a wake-up, or a signal.
     fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
         let has_work = self.poller.wait(timeout, &mut self.events)?;
         for event in self.events.sockets() {
@@ -174,7 +173,7 @@ impl Network for OsNetwork {
         if let Some(stamps) = &mut self.stamps {
             return stamps.read(socket, buffer, self.clock);
         }
-        // Not through the C library, whose `recv` is a cancellation point and pays for it.
+        // Calls the system directly: the C library's `recv` is a cancellation point, which costs time.
         let (_, received) = net::recv(&*socket, buffer, RecvFlags::empty())?;
         Ok(received)
     }
@@ -189,7 +188,7 @@ impl Network for OsNetwork {
     }
 
     fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
-        // Without it there are more wake-ups, and nothing else.
+        // A failure only causes more wake-ups.
         let _ = low_water::set(socket, bytes);
     }
 
@@ -209,7 +208,7 @@ impl Network for OsNetwork {
         if !self.tunnels.is_empty() {
             self.tunnels.end(&socket);
         }
-        // Closing the descriptor takes it out of the epoll set.
+        // Closing the descriptor removes it from the epoll set.
         drop(socket);
     }
 
@@ -240,7 +239,7 @@ impl Network for OsNetwork {
                 self.window.overslept(woke.0 - target);
             }
         }
-        // Too short for a sleep: look at the sockets without waiting until it is time.
+        // Too short for a sleep: poll without blocking until the time is reached.
         loop {
             if !self.window.enabled() || self.clock.now() >= wake.at {
                 if left == 0 {
@@ -264,7 +263,7 @@ impl Network for OsNetwork {
     }
 }
 
-/// How long before an arrival to stop sleeping, learned from how late sleeps end.
+/// How long before an arrival to stop sleeping, learned from the measured oversleep.
 #[derive(Clone, Copy, Debug)]
 struct SpinWindow {
     longest: u64,
@@ -285,15 +284,15 @@ impl SpinWindow {
         self.longest > 0
     }
 
-    /// Nanoseconds of busy wait for an arrival `left` away: never more than half of it,
-    /// so that a fast schedule does not turn into a busy loop.
+    /// Returns the nanoseconds of busy wait for an arrival in `left` nanoseconds: at most half of them, so
+    /// that a fast schedule does not become a permanent busy loop.
     fn for_gap(&self, left: u64) -> u64 {
         let learned = self.mean + 3.0 * self.deviation;
         (learned as u64).min(self.longest).min(left / 2)
     }
 
     fn overslept(&mut self, nanos: u64) {
-        // A preempted thread is not an oversleep; learning from it would cost CPU and gain nothing.
+        // Ignore preemptions: learning from them would cost CPU and gain nothing.
         if nanos < 500_000 {
             let error = nanos as f64 - self.mean;
             self.mean += 0.05 * error;

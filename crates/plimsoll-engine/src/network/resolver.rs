@@ -1,8 +1,8 @@
-//! Host names to addresses, off the worker's thread.
+//! Resolves host names to addresses outside of the worker's thread.
 //!
-//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker
-//! ([why not a DNS library](../../../../docs/decisions/0005-names-as-the-system-resolves-them.md)).
-//! Addresses that are known beforehand need no thread and are answered at once.
+//! `getaddrinfo` blocks, so a helper thread calls it and wakes the worker ([why not a DNS
+//! library](../../../../docs/decisions/0005-names-as-the-system-resolves-them.md)). Addresses that are known
+//! beforehand are returned at once, without a thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -19,17 +19,17 @@ pub(crate) struct Resolver {
     name: Name,
     waker: Waker,
     fixed: Option<Found>,
-    /// Answers that need no thread.
+    /// Results that needed no thread.
     at_once: Vec<(Token, Resolved)>,
     thread: Option<Thread>,
 }
 
-/// What is looked up.
+/// The name to resolve, and the source addresses that limit the result.
 #[derive(Clone)]
 struct Name {
     host: String,
     port: u16,
-    /// Addresses that connections come from; empty: the system's choice.
+    /// One source address per family that connections use; empty if the system chooses.
     sources: Vec<IpAddr>,
 }
 
@@ -44,7 +44,7 @@ impl Resolver {
         let name = Name {
             host: target.host.clone(),
             port: target.port,
-            // Their families are all that matters here.
+            // Only the address families matter here.
             sources: [IpAddr::is_ipv4, IpAddr::is_ipv6]
                 .iter()
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
@@ -74,18 +74,18 @@ impl Resolver {
         };
         match thread {
             Ok(thread) => {
-                // The thread ends only with this resolver.
+                // Cannot fail: the thread lives as long as this resolver.
                 let _ = thread.questions.send((token, lookup));
                 self.thread = Some(thread);
             }
-            // The next question may find room for it.
+            // The next request tries again to start the thread.
             Err(e) => self
                 .at_once
                 .push((token, Err(Arc::new(Lack::of_thread(&e))))),
         }
     }
 
-    /// There is an answer that will wake no thread.
+    /// Returns whether a result is available for which no thread wakes the worker.
     pub(crate) fn has_answer(&self) -> bool {
         !self.at_once.is_empty()
     }
@@ -130,10 +130,10 @@ fn find(name: &Name) -> Resolved {
     })
 }
 
-/// All addresses of a target, in the order in which connections are spread over them.
+/// Returns all addresses of a target, in the order in which connections are spread over them.
 ///
 /// # Errors
-/// When its name does not resolve.
+/// If its name does not resolve.
 pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let target = &target.reached();
     let addresses = match known(target) {
@@ -143,7 +143,7 @@ pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     Ok(addresses.into())
 }
 
-/// What needs no looking up.
+/// Returns the addresses that need no lookup.
 fn known(target: &Target) -> Option<Vec<Address>> {
     let with_port = |ip: &IpAddr| Address::Tcp(SocketAddr::new(*ip, target.port));
     if let Some(socket) = &target.socket {
@@ -168,9 +168,9 @@ fn by_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
     Ok(mixed.map(Address::Tcp).collect())
 }
 
-/// The families by turns (RFC 8305 §4), the one that the system prefers first. Within a
-/// family in numerical order: name servers turn theirs with every answer, and processes
-/// that share a load have to agree on who connects where.
+/// Interleaves the address families (RFC 8305 §4), beginning with the one that the system prefers. Within a
+/// family addresses are sorted: name servers rotate their answers, and processes that share a load must agree
+/// on which connection uses which address.
 fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     let first_is_ipv6 = found.first().is_some_and(SocketAddr::is_ipv6);
     found.sort();
@@ -189,7 +189,7 @@ fn interleaved(mut found: Vec<SocketAddr>) -> Vec<SocketAddr> {
     }
 }
 
-/// Without the addresses of a family that no source address has, unless that is all.
+/// Removes addresses of a family without a source address, unless none would be left.
 fn reachable(found: Vec<Address>, sources: &[IpAddr]) -> Vec<Address> {
     let has_source = |to: &Address| {
         let is_of = |from: &IpAddr| to.ip().is_none_or(|to| from.is_ipv4() == to.is_ipv4());

@@ -1,11 +1,11 @@
-//! A simulated network with a clock of its own: same seed, same run, byte for byte.
+//! A simulated network with a clock of its own: the same seed gives the same run, byte for byte. The
+//! simulation tests use it.
 //!
-//! Time moves only in [`Network::wait`]. Bytes between the worker and a [`Server`] take
-//! the latency that the [`Weather`] gives, arrive in pieces of its choosing, in order,
-//! and meet its faults: refused and unanswered connects, resets, stalls, full buffers.
-//! A low-water mark is honoured to the letter: who waits for more than comes, waits.
+//! Time advances only in [`Network::wait`]. Bytes between the worker and a [`Server`] arrive in order, with
+//! the latency and in the pieces that its [`Weather`] prescribes, and are subject to its faults: refused and
+//! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
-//! Long because the network, its clock and what happens on its connections are one state machine.
+//! The file is long because the network, its clock and the events of its connections are one state machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -26,47 +26,47 @@ mod weather;
 
 pub use weather::Weather;
 
-/// Names a connection to the server.
+/// Identifies a connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer(pub u64);
 
-/// What a server wants done.
+/// An action that a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Bytes for the client.
+    /// Send bytes to the client.
     Send(Vec<u8>),
     /// Call [`Server::timer`] with `tag` after a while.
     Timer {
-        /// The time from now to the call.
+        /// Delay until the call.
         after: Duration,
-        /// The tag that is handed back.
+        /// The tag that is passed back.
         tag: u64,
     },
-    /// Read nothing from now on: what the client sends stays on the way.
+    /// Stop reading: what the client sends stays in transit.
     StopReading,
-    /// Read again, what came meanwhile first.
+    /// Resume reading, beginning with what arrived in the meantime.
     Read,
-    /// Close the connection in good order.
+    /// Close the connection in an orderly way.
     Close,
-    /// End the connection by a reset.
+    /// Reset the connection.
     Reset,
 }
 
-/// The other side of the simulated network.
+/// The server side of the simulated network.
 pub trait Server {
-    /// A client has connected.
+    /// Called when a client has connected.
     fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>);
-    /// Bytes of a client have arrived.
+    /// Called when bytes of a client have arrived.
     fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>);
-    /// The time has come that the server asked for with this tag.
+    /// Called when a timer expires that the server requested with this tag.
     fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, _actions: &mut Vec<Action>) {}
-    /// The client has read so many bytes of what was sent to it.
+    /// Called when the client has read `bytes` of what was sent to it.
     fn taken(&mut self, _peer: Peer, _bytes: usize) {}
-    /// The client has closed the connection.
+    /// Called when the client has closed the connection.
     fn closed(&mut self, _peer: Peer, _now: Time) {}
 }
 
-/// Lets a test keep the server it lends to a network.
+/// Lets a test keep ownership of the server that a network uses.
 impl<T: Server> Server for &mut T {
     fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
         (**self).opened(peer, now, actions);
@@ -93,19 +93,19 @@ pub struct SimulatedSocket(u64);
 struct Connection {
     token: u64,
     inbox: VecDeque<u8>,
-    /// When so many bytes of the inbox came, in order.
+    /// Arrival times of the inbox's bytes, with their numbers, oldest first.
     arrivals: VecDeque<(Time, usize)>,
-    /// Bytes that make it readable; 0 as 1.
+    /// Bytes that make the socket readable; 0 means 1.
     low_water: usize,
-    /// Bytes written and not yet at the server.
+    /// Bytes that were written and have not reached the server.
     outbound: usize,
     wants_room: bool,
-    /// What came while the server does not read.
+    /// Data that arrived while the server does not read; `None` while it reads.
     unread: Option<Vec<Vec<u8>>>,
     refused: bool,
     ended: bool,
     reset: bool,
-    /// When the last piece in each direction arrives: order is kept within a connection.
+    /// Arrival time of the last piece in each direction, which keeps the pieces in order.
     last_up: Time,
     last_down: Time,
 }
@@ -120,7 +120,7 @@ enum Happening {
     DownEnd,
     Reset,
     Timer(u64),
-    /// The low-water mark was moved.
+    /// The low-water mark or the token has changed, so readiness is checked again.
     Marked,
 }
 
@@ -135,20 +135,20 @@ pub struct SimulatedNetwork<S> {
     agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
     sequence: u64,
     resolving: VecDeque<Token>,
-    /// When the last bytes of the last read came.
+    /// Arrival time of the last bytes that were read.
     arrived: Option<Time>,
-    /// Turns in a row in which nothing came or was sent, and nobody waited.
+    /// Consecutive iterations without any event, sent bytes or wait.
     idle_turns: u32,
 }
 
-/// A loop that turns this often without work burns a core. Calls that are cancelled at once on a
-/// connection that takes no bytes come to many turns, too, before as much as may wait there.
+/// Idle iterations that count as a busy loop. Calls that are cancelled at once on a connection that accepts
+/// no bytes also take many iterations until its unsent bytes reach their limit.
 const MAX_IDLE_TURNS: u32 = 20_000;
 
 impl<S: Server> SimulatedNetwork<S> {
-    /// A network at time 0 with nothing but `server` in it.
+    /// Makes a network whose only host is `server`.
     pub fn new(server: S, mut weather: Weather) -> SimulatedNetwork<S> {
-        // The earliest last.
+        // Latest first, so that the earliest is popped first.
         weather.pauses.sort_by_key(|(at, _)| Reverse(*at));
         SimulatedNetwork {
             server,
@@ -201,7 +201,7 @@ impl<S: Server> SimulatedNetwork<S> {
             .push(Reverse((at, self.sequence, connection, what)));
     }
 
-    /// Cut bytes into pieces and send them on their way, in order.
+    /// Cuts bytes into pieces and schedules their arrival in order.
     fn transmit(&mut self, connection: u64, bytes: &[u8], up: bool) {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -344,7 +344,7 @@ impl<S: Server> SimulatedNetwork<S> {
         if !signal.readable && !signal.writable {
             return;
         }
-        // One wait reports a socket once, whatever has happened to it: epoll_wait(2).
+        // As epoll_wait(2), one wait reports each socket once.
         match ready.iter_mut().find(|known| known.token == signal.token) {
             None => ready.push(signal),
             Some(known) => {
@@ -451,7 +451,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
     fn low_water(&mut self, socket: &mut SimulatedSocket, bytes: usize) {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
-            // Linux looks at once whether enough is there.
+            // Linux re-evaluates readiness at once.
             self.schedule(self.now, socket.0, Happening::Marked);
         }
     }
@@ -496,7 +496,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
 
     fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
-        // A turn of the loop takes some time too; and time that never moves would hang it.
+        // An iteration of the loop takes some time too; time that never advances would hang it.
         self.now = self.now.plus_nanos(100);
         if !self.resolving.is_empty() {
             return Ok(());

@@ -1,7 +1,7 @@
-//! When bytes reached this host: the kernel's receive time stamps (`SO_TIMESTAMPNS`, socket(7)).
+//! The kernel's receive timestamps (`SO_TIMESTAMPNS`, socket(7)): when bytes reached this host.
 //!
-//! A worker that was busy or swapped out reads late, and cannot tell by its own clock how late. The kernel stamps a
-//! segment as it comes in, and hands the stamp of the last one over with the bytes.
+//! A worker that was busy or preempted reads late and cannot tell by how much. The kernel stamps each segment
+//! on arrival and returns the stamp of the last one with the bytes.
 
 use std::io::{self, IoSliceMut};
 use std::net::TcpStream;
@@ -14,15 +14,15 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::clock::Clock;
 
-/// Reads bytes with their stamps.
+/// Reads bytes together with their receive timestamps.
 pub(super) struct Stamps {
-    /// When the last bytes of the last read reached this host; `None`: the kernel did not say.
+    /// When the last bytes of the last read reached this host; `None` if the kernel gave no timestamp.
     pub(super) arrived: Option<Time>,
-    /// Room for the stamp.
+    /// Buffer for the control message with the timestamp.
     control: Vec<u8>,
 }
 
-/// The socket's bytes are stamped from now on. Where they cannot be, they are not.
+/// Enables timestamps for a socket. Where that fails, bytes have none.
 pub(super) fn ask_for(socket: &TcpStream) {
     let _ = setsockopt(socket, ReceiveTimestampns, &true);
 }
@@ -35,7 +35,7 @@ impl Stamps {
         }
     }
 
-    /// Reads what has come, up to the size of `buffer`; 0 bytes are the end of the stream.
+    /// Reads available bytes into `buffer`; 0 bytes mean end of stream.
     ///
     /// # Errors
     /// Returns the errors of recvmsg(2).
@@ -57,8 +57,8 @@ impl Stamps {
             ControlMessageOwned::ScmTimestampns(stamp) => Some(stamp),
             _ => None,
         });
-        // Stamps are of the clock on the wall, which may be set: only how long ago it was is used. A thread that is
-        // stopped between two clocks takes the bytes for older than they are, never for newer.
+        // Timestamps are wall-clock times, which may be adjusted, so only their age is used. A thread that is
+        // preempted between the two clock reads overestimates the age and never underestimates it.
         let now = clock.now();
         let wall = clock_gettime(ClockId::Realtime);
         self.arrived = stamp.and_then(|stamp| {
@@ -87,7 +87,7 @@ mod tests {
         ask_for(&near);
         let (clock, mut stamps) = (Clock::new(), Stamps::new());
         let mut buffer = [0; 64];
-        // The kernel begins to stamp a moment after it was asked to, and a busy machine delivers late.
+        // Timestamps begin a moment after they were enabled, and a busy machine delivers late.
         let given_up = clock.now() + Duration::from_secs(60);
         loop {
             let before = clock.now();

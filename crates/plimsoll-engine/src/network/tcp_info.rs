@@ -1,5 +1,5 @@
-//! What a connection has carried, as the kernel counts it (`TCP_INFO`, tcp(7)): TLS, framing and
-//! handshakes included, headers of TCP and IP not.
+//! Bytes that a connection has carried, as counted by the kernel (`TCP_INFO`, tcp(7)): with TLS, framing and
+//! handshakes, without TCP and IP headers.
 
 #![expect(
     unsafe_code,
@@ -10,14 +10,13 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use super::Carried;
 
-/// Where `struct tcp_info` (linux/tcp.h) has its counters, since Linux 4.19. The structure only
-/// ever grows at its end.
+/// Offsets of the counters in `struct tcp_info` (linux/tcp.h), since Linux 4.19. The structure only grows at its end.
 const BYTES_RECEIVED: usize = 128;
 const BYTES_SENT: usize = 200;
 const BYTES_SENT_AGAIN: usize = 208;
 const TCP_INFO_LENGTH: usize = 216;
 
-/// `None`: not a TCP connection, or the kernel is older.
+/// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older.
 pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
     let mut info = [0_u8; TCP_INFO_LENGTH];
     let mut length = TCP_INFO_LENGTH as libc::socklen_t;
@@ -53,7 +52,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn both_directions_are_counted_apart() {
+    fn byte_counts_are_per_direction() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

@@ -1,7 +1,7 @@
-//! Connections that a proxy is still to make: what happens on them before the worker hears of them.
+//! Connections through proxies whose handshake is in progress, hidden from the worker until it is complete.
 //!
-//! Invariant: a socket is reported as up only once the proxy has connected it to its target, and then
-//! with what the target may have sent already still unread.
+//! Invariant: a socket is reported as established only once the proxy has connected it to its target, with
+//! all bytes of the target still unread.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustix::net::{self, RecvFlags};
 use super::{Ready, Token};
 use crate::tunnel::{MAX_ANSWER, Opening, Tunnel, named};
 
-/// Those of one worker.
+/// The pending tunnels of one worker.
 #[derive(Default)]
 pub(super) struct Tunnels(Vec<Underway>);
 
@@ -25,7 +25,7 @@ struct Underway {
 }
 
 enum State {
-    /// TCP is being made; a descriptor of our own for the same socket.
+    /// TCP is connecting; holds a duplicate descriptor of the socket.
     Connecting(TcpStream, Arc<Tunnel>),
     Asking(TcpStream, Opening),
     Failed(io::Error),
@@ -36,10 +36,10 @@ impl Tunnels {
         self.0.is_empty()
     }
 
-    /// A connection to a proxy has been begun.
+    /// Adds a socket that has begun to connect to a proxy.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// If the process has no free descriptor.
     pub(super) fn begin(
         &mut self,
         socket: &TcpStream,
@@ -54,7 +54,7 @@ impl Tunnels {
         Ok(())
     }
 
-    /// The socket is signalled with another token.
+    /// Changes the token of a pending socket's events.
     pub(super) fn rename(&mut self, socket: &TcpStream, token: Token) {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter_mut();
@@ -63,7 +63,7 @@ impl Tunnels {
         }
     }
 
-    /// The worker has given the socket up. How its tunnel failed, if it did.
+    /// Removes a socket, and returns the error of its tunnel if it failed.
     pub(super) fn end(&mut self, socket: &TcpStream) -> Option<io::Error> {
         let socket = socket.as_raw_fd();
         let place = self
@@ -76,7 +76,7 @@ impl Tunnels {
         }
     }
 
-    /// The proxy that has been asked to connect this socket, and has not answered.
+    /// Returns the proxy that was asked to connect this socket and has not answered.
     pub(super) fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
@@ -86,7 +86,7 @@ impl Tunnels {
         }
     }
 
-    /// What an event is to the worker; `None`: nothing yet.
+    /// Processes an event; returns the event that the worker must see, or `None` while the handshake continues.
     pub(super) fn ready(&mut self, ready: Ready) -> Option<Ready> {
         let place = self
             .0
@@ -118,7 +118,7 @@ impl Tunnels {
 }
 
 impl State {
-    /// Whether the connection is the target's by now.
+    /// Advances the handshake; returns whether the connection belongs to the target now.
     fn go_on(&mut self, ready: Ready) -> io::Result<bool> {
         if let State::Connecting(socket, tunnel) = self {
             if !ready.writable {
@@ -129,7 +129,7 @@ impl State {
             }
             let mut asked = Vec::new();
             let opening = Opening::begin(Arc::clone(tunnel), &mut asked);
-            // Of what is new, a socket takes some kilobytes at once.
+            // Cannot block: a new socket accepts some kilobytes at once.
             socket.write_all(&asked)?;
             *self = State::Asking(socket.try_clone()?, opening);
         }
@@ -150,7 +150,7 @@ impl State {
             let mut answer = Vec::new();
             let (taken, is_open) = opening.look(&seen[..length], &mut answer)?;
             if taken > 0 {
-                // It is there: it has been seen.
+                // Cannot block: the bytes were peeked at above.
                 net::recv(&*socket, &mut seen[..taken], RecvFlags::empty())?;
             }
             if !answer.is_empty() {

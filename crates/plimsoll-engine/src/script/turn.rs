@@ -1,4 +1,4 @@
-//! One user, and what it may do each time that something happens to it.
+//! The interface of scripts: one simulated user, and the context of each call to it.
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
@@ -8,60 +8,60 @@ use plimsoll_model::{Outcome, Recorder, Sample, Time};
 
 use crate::tls::TlsClient;
 
-/// Connections that a script may have at once.
+/// Maximum number of connections of a script.
 pub const MAX_LINKS: usize = 2;
 
-/// One of a script's connections.
+/// The number of one of a script's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link(pub u8);
 
-/// The place of a script in its run.
+/// The position of a script in its run.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// The script's place in the run's schedule; what varies is chosen by it.
+    /// The script's position in the run's schedule, from which everything that varies is derived.
     pub number: u64,
-    /// How late it was begun. Nanoseconds; 0 in a closed loop.
+    /// How late the script was started, in nanoseconds; 0 in a closed loop.
     pub late_ns: u64,
 }
 
-/// One user.
+/// The state machine of one simulated user.
 pub trait Script: Send {
-    /// Called once.
+    /// Starts the user; called once.
     fn begin(&mut self, now: Time, turn: &mut Turn<'_>);
 
-    /// A connection asked for with [`Turn::connect`] is up; making it took `took_ns`.
+    /// A connection requested with [`Turn::connect`] is established; making it took `took_ns`.
     fn connected(&mut self, link: Link, took_ns: u64, now: Time, turn: &mut Turn<'_>);
 
-    /// Bytes from the peer, in any split.
+    /// Processes bytes from the peer, in any split.
     fn receive(&mut self, link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>);
 
-    /// A connection was lost or could not be made. It is closed already.
+    /// A connection was lost or could not be established. It is already closed.
     fn lost(&mut self, link: Link, outcome: Outcome, detail: &str, now: Time, turn: &mut Turn<'_>);
 
-    /// The moment of [`Turn::wake_at`] has come.
+    /// The time set with [`Turn::wake_at`] has been reached.
     fn expire(&mut self, now: Time, turn: &mut Turn<'_>);
 
-    /// The run is over: a call in flight ends with `outcome`, and nothing follows.
+    /// Ends a call in flight with `outcome` at the end of the run; nothing is called afterwards.
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>);
 }
 
-/// A kind of script with everything that its scripts share.
+/// Makes the scripts of a run, and holds everything that they share.
 pub trait Scripts: Send + Sync + 'static {
-    /// One user of the plan.
+    /// The script of one user.
     type Script: Script;
 
-    /// A script for the user who begins now.
+    /// Makes a script for the user that starts now.
     fn script(&self, origin: Origin) -> Self::Script;
 
     /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; MAX_LINKS];
 
-    /// How a link is secured; `None`: plain TCP. The same each time.
+    /// Returns the TLS settings of a link, always the same ones; `None` for plaintext.
     fn tls(&self, _link: Link) -> Option<&TlsClient> {
         None
     }
 
-    /// Calls in each script, where all goes well.
+    /// Returns the number of calls of a script that does not fail.
     fn calls(&self) -> u32;
 
     /// Returns the same as [`crate::driver::Protocol::trace_ids`].
@@ -69,8 +69,8 @@ pub trait Scripts: Send + Sync + 'static {
         None
     }
 
-    /// What the clocks on walls showed at [`Time::ZERO`], in nanoseconds since 1970. Called
-    /// before the first script, and never where time is simulated.
+    /// Sets the wall-clock time at [`Time::ZERO`], in nanoseconds since 1970. Called before the first script,
+    /// and never where time is simulated.
     fn clock_began(&self, _unix_ns: u64) {}
 }
 
@@ -79,15 +79,15 @@ pub(crate) enum Action {
     Close(Link),
 }
 
-/// What a script may do when it is called.
+/// The context in which a script is called: its means to send, connect and record.
 pub struct Turn<'a> {
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
     pub(crate) interrupted: bool,
-    /// What is counted at the addresses of the links is counted with these numbers.
+    /// The recorder's numbers for the addresses of the links.
     pub(crate) addresses: [u32; MAX_LINKS],
-    /// The links' connections, by the worker's numbers.
+    /// The worker's numbers for the connections of the links.
     pub(crate) connections: [Option<u32>; MAX_LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
@@ -98,48 +98,47 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Asks for a connection; [`Script::connected`] or [`Script::lost`] follows.
+    /// Requests a connection; [`Script::connected`] or [`Script::lost`] follows.
     pub fn connect(&mut self, link: Link) {
         self.actions.push(Action::Connect(link));
     }
 
-    /// Closes a connection after what was put into [`Turn::out`] has been sent, as far as
-    /// that takes no waiting. No more events of it follow.
+    /// Closes a connection after sending what was appended to [`Turn::out`], as far as that does not block.
+    /// No more events of it follow.
     pub fn close(&mut self, link: Link) {
         self.actions.push(Action::Close(link));
     }
 
-    /// Bytes to send: appended to, never cleared.
+    /// Returns the link's outgoing bytes, which are only appended to.
     pub fn out(&mut self, link: Link) -> &mut Vec<u8> {
         &mut self.outs[usize::from(link.0)]
     }
 
-    /// When [`Script::expire`] is to be called; replaces the moment asked for before.
-    /// [`Time::NEVER`]: not at all.
+    /// Sets when [`Script::expire`] is called, replacing the previous time. [`Time::NEVER`] disables it.
     pub fn wake_at(&mut self, at: Time) {
         self.wake = Some(at);
     }
 
-    /// Whether the load is over: the script is to begin no further call.
+    /// Returns whether the load is over, so that the script must not start another call.
     pub fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Whether the run was stopped before its time: nothing more is to be sent.
+    /// Returns whether the run was stopped early, so that nothing more must be sent.
     pub fn is_interrupted(&self) -> bool {
         self.interrupted
     }
 
-    /// A call is due: exactly one [`Turn::call`] follows.
+    /// Counts a call as due; exactly one [`Turn::call`] must follow.
     pub fn due(&mut self) {
         *self.in_flight += 1;
         *self.calls_begun += 1;
         self.recorder.stage(self.stage).due += 1;
     }
 
-    /// A call on a link has ended. Its stage is filled in here. What was measured of it
-    /// besides is kept with it where calls are kept, and not added to the run's measures. `traced_as`: the number that
-    /// the trace ids of its request are made of; `None` where it was not sent.
+    /// Records a call that ended on a link; the stage is filled in here. `counts` and `times` are stored with
+    /// the call where calls are recorded one by one, and are not added to the run's measures. `traced_as` is
+    /// the number from which the trace ids of its request were derived; `None` if it was not sent.
     pub fn call(
         &mut self,
         link: Link,
@@ -163,25 +162,25 @@ impl Turn<'_> {
         (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
-    /// Adds to what is counted besides calls.
+    /// Adds `n` to a count other than calls.
     pub fn count(&mut self, count: Count, n: u64) {
         if n > 0 {
             self.recorder.count(self.stage, count, n);
         }
     }
 
-    /// Adds a time that is measured besides calls. Nanoseconds.
+    /// Records a time other than that of calls, in nanoseconds.
     #[inline]
     pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
         self.recorder.time(self.stage, measure, ns);
     }
 
-    /// The text of a failure.
+    /// Records the message of a failure.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
         self.recorder.detail(outcome, text);
     }
 
-    /// The script is over; `ok`: as it was meant to be.
+    /// Ends the script; `ok` tells whether it succeeded.
     pub fn end(&mut self, ok: bool) {
         self.ended = Some(ok);
     }

@@ -1,15 +1,14 @@
-//! Users: scripts that make one call after another over one connection of a driver, and pause
-//! between them.
+//! Users: scripts that make one call after another over a single connection of a driver, with pauses in between.
 //!
-//! A [`Course`] says what a user's calls are; everything that a protocol knows of its connection is
-//! its driver, the same as for calls that know nothing of each other. The first call is due with its
-//! user, and the next one a pause after the last one's end. What a connection takes to be made is part
-//! of the wait of the call that needed it. A call that fails ends its user: what would have followed
-//! was to build on it.
+//! A [`Course`] defines a user's calls; everything that is specific to a protocol's connection is its driver,
+//! which is the same as for independent calls. The first call is due when its user is, and each further one a
+//! pause after the previous one's end. The time to make a connection counts towards the call that needed it.
+//! A call that fails ends its user, because the following calls would have depended on it.
 //!
 //! Invariant: every call that was due is recorded once.
 //!
-//! Long because whatever may happen to a call or its connection is answered here, in one state machine.
+//! The file is long because everything that may happen to a call or its connection is handled here, in one
+//! state machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,32 +23,32 @@ use crate::driver::{CallId, Done, Driver, Event, Protocol};
 use crate::tls::TlsClient;
 use crate::worker::Answer;
 
-/// Users have one connection.
+/// The only link: users have one connection.
 const ONLY_LINK: Link = Link(0);
-/// Users make one call at a time.
+/// The only call id: users make one call at a time.
 const ONLY_CALL: CallId = CallId(0);
 
-/// What users do.
+/// Defines the sequence of a user's calls.
 pub trait Course: Send + Sync + 'static {
-    /// What the user's calls are made with.
+    /// The protocol of the calls.
     type Protocol: Protocol;
-    /// What a user remembers from call to call.
+    /// State that a user keeps from call to call.
     type Memory: Default + Send;
 
-    /// It makes a driver for each connection.
+    /// Returns the protocol, which makes a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
 
-    /// Calls of a user, at least 1.
+    /// Returns the number of calls of a user, at least 1.
     fn calls(&self) -> u32;
 
-    /// Between the end of the call before `call` and the moment at which it is due; `call` counts from 0,
-    /// and is never 0.
+    /// Returns the pause between the end of the previous call and the due time of `call`, which counts from 0
+    /// and is never 0 here.
     fn pause_before(&self, call: u32) -> Duration;
 
-    /// A lost connection is replaced with the next call. Otherwise its user has lost what it came for.
+    /// Returns whether a lost connection is replaced for the next call. Otherwise its loss fails the user.
     fn replaces_connections(&self) -> bool;
 
-    /// Makes the driver ready to start the user's `call`, whose number in the run is `number`.
+    /// Prepares the driver for the user's `call`.
     fn prepare(
         &self,
         call: Step,
@@ -58,18 +57,18 @@ pub trait Course: Send + Sync + 'static {
         driver: &mut <Self::Protocol as Protocol>::Driver,
     );
 
-    /// The text of the answer to the user's last call, where the driver reports it.
+    /// Called with the text of the answer to the user's last call, if the driver reports it.
     fn heard(&self, text: String, memory: &mut Self::Memory);
 }
 
 /// One of a user's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The number of the call among the user's, from 0.
+    /// The call's index among the user's calls, from 0.
     pub call: u32,
-    /// The call's number in the run's schedule.
+    /// The call's number in the run.
     pub number: u64,
-    /// It was prepared before, and the server did not take it: the same is sent once more.
+    /// Whether it was prepared before and is sent again because the server did not process it.
     pub is_retry: bool,
 }
 
@@ -83,14 +82,14 @@ struct Shared<C> {
     target: Target,
     tls: Option<TlsClient>,
     deadline: Option<Duration>,
-    /// Calls that the server did not take are sent once more.
+    /// Whether calls that the server did not process are retried once.
     retries: bool,
     goodput: Goodput,
 }
 
 impl<C: Course> Users<C> {
-    /// `tls`: `None`, plaintext. `load`: says how long each call may take, from when it is due, and whether one that the
-    /// server did not take is sent once more.
+    /// Makes the users' factory; without `tls` they use plaintext. `load` gives the deadline of each call
+    /// from when it is due, and whether unprocessed calls are retried.
     pub fn new(course: C, target: &Target, tls: Option<TlsClient>, load: &Load) -> Users<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
         let goodput = course.protocol().goodput();
@@ -150,13 +149,13 @@ where
     }
 }
 
-/// The call that is due, or under way.
+/// A user's current call, which waits or is in flight.
 #[derive(Clone, Debug)]
 struct Current {
     due: Time,
-    /// When it was sent first; [`Time::NEVER`]: it has not been.
+    /// When it was first sent; [`Time::NEVER`] before that.
     sent: Time,
-    /// It waits for a connection, to be sent or sent again.
+    /// Whether it waits for a connection, to be sent or retried.
     waits: bool,
     is_retry: bool,
     deadline: Time,
@@ -178,27 +177,28 @@ impl Current {
     }
 }
 
-/// See the module's text.
+/// The script of one user; the module documentation describes its behaviour.
 pub struct User<C: Course> {
     shared: Arc<Shared<C>>,
     origin: Origin,
-    /// The connection is up.
+    /// The driver of the established connection.
     driver: Option<<C::Protocol as Protocol>::Driver>,
     is_connecting: bool,
     memory: C::Memory,
-    /// Calls that have been due.
+    /// Number of calls that have been due.
     begun: u32,
     call: Option<Current>,
-    /// When the next one is.
+    /// When the next call is due.
     next_at: Time,
-    /// The next one would be due, and its connection still reads the rest of the last answer: so does the user.
+    /// The next call would be due, but the connection, and so the user, is still reading the remainder of the
+    /// last answer.
     reads_rest: bool,
     has_failed: bool,
     events: Vec<Event>,
 }
 
 impl<C: Course> User<C> {
-    /// A call is due.
+    /// Starts a call that was due at `due`.
     fn ask(&mut self, due: Time, now: Time, turn: &mut Turn<'_>) {
         turn.due();
         self.begun += 1;
@@ -210,7 +210,7 @@ impl<C: Course> User<C> {
         self.go_on(now, turn);
     }
 
-    /// The connection has no room but for the rest of the last answer.
+    /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
     fn is_reading(&self) -> bool {
         let driver = self.driver.as_ref();
         driver.is_some_and(|driver| driver.reads_rest() && driver.capacity() == 0)
@@ -221,7 +221,7 @@ impl<C: Course> User<C> {
         self.origin.number * u64::from(self.shared.course.calls()) + in_user
     }
 
-    /// Sends the call that waits, or asks for the connection that it needs.
+    /// Sends the waiting call, or requests the connection that it needs.
     fn go_on(&mut self, now: Time, turn: &mut Turn<'_>) {
         if self.reads_rest && !self.is_reading() {
             self.reads_rest = false;
@@ -260,7 +260,7 @@ impl<C: Course> User<C> {
         self.arm(turn);
     }
 
-    /// Asks to be woken for whichever comes first.
+    /// Sets the wake-up time to the earliest timer.
     fn arm(&self, turn: &mut Turn<'_>) {
         let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
         let driver = self.driver.as_ref().and_then(Driver::deadline);
@@ -268,7 +268,7 @@ impl<C: Course> User<C> {
         turn.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
     }
 
-    /// What the driver reported.
+    /// Processes the events that the driver has reported.
     fn take_events(&mut self, now: Time, turn: &mut Turn<'_>) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
@@ -318,8 +318,7 @@ impl<C: Course> User<C> {
         self.events = events;
     }
 
-    /// The server did not act on the call, which is sent once more: over the user's connection, or the one that replaces
-    /// it.
+    /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
     #[cold]
     fn not_taken(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
         let may_retry = self.shared.retries
@@ -346,10 +345,10 @@ impl<C: Course> User<C> {
         self.next_at = now + self.shared.course.pause_before(self.begun);
     }
 
-    /// Records the call that is due or under way.
+    /// Records the current call.
     fn record(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
         let Some(call) = self.call.take() else { return };
-        // What was never sent was waited for all the same.
+        // A call that was never sent waited until now.
         let sent = call.sent.min(now);
         let times = (call.due, sent);
         let measured = if done.outcome.is_ok() {
@@ -380,7 +379,7 @@ impl<C: Course> User<C> {
         self.has_failed |= !done.outcome.is_ok();
     }
 
-    /// The call that is due or under way ends without the driver.
+    /// Ends the current call without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         let exchanged = match (&self.driver, &self.call) {
             (Some(driver), Some(call)) if !call.waits => driver.exchanged(ONLY_CALL),
@@ -396,7 +395,7 @@ impl<C: Course> User<C> {
         self.record(&done, now, turn);
     }
 
-    /// A call has failed, and those that were to follow with it.
+    /// Records the remaining calls as broken off after a failure, and ends the user.
     fn break_off(&mut self, now: Time, turn: &mut Turn<'_>) {
         while self.begun < self.shared.course.calls() && !turn.is_stopping() {
             turn.due();
@@ -422,14 +421,14 @@ impl<C: Course> User<C> {
         turn.end(!self.has_failed);
     }
 
-    /// The connection is gone, and the driver has reported what that means for its call.
+    /// Handles a lost connection after the driver has reported the outcome of its call.
     fn without_connection(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
         self.driver = None;
         self.is_connecting = false;
         if turn.ended.is_some() {
             return;
         }
-        // The call that waits was not sent over it; between calls there is none.
+        // A waiting call was not sent over it, and between calls there is none.
         if self.shared.course.replaces_connections() {
             return self.go_on(now, turn);
         }
@@ -493,7 +492,8 @@ where
         now: Time,
         turn: &mut Turn<'_>,
     ) {
-        // A server that takes connections and sends no greeting would be asked without end.
+        // Only connections that were ready are replaced: a server that accepts connections without greeting
+        // would otherwise be retried endlessly.
         let was_up = self.driver.as_ref().is_some_and(Driver::is_ready);
         if let Some(driver) = &mut self.driver {
             let ended = match outcome {
@@ -507,8 +507,8 @@ where
         if turn.ended.is_some() {
             return;
         }
-        // Between calls a server may close what rests; when it did so before the call that waits was
-        // sent, there is another connection.
+        // A server may close an idle connection; if that happened before the waiting call was sent, another
+        // connection is made.
         if was_up {
             return self.without_connection(outcome, now, turn);
         }

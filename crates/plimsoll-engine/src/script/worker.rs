@@ -1,8 +1,8 @@
-//! Scripts as clients of an event loop: users of whom each has several connections.
+//! Scripts as clients of the event loop: simulated users with several connections each.
 //!
-//! Users who arrive, or whose turn it is, get a script; [`links`] moves the bytes of its connections.
-//! Invariant: every call a script reported as due is recorded once, for a script that is
-//! over at the end of the run has to end its call.
+//! A user that arrives, or repeats in a closed loop, gets a script; [`links`] moves the bytes of its
+//! connections. The conductor makes one [`ScriptWorker`] per thread. Invariant: every call that a script
+//! reported as due is recorded once, since a script that is aborted at the end of the run must end its call.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,42 +29,42 @@ mod links;
 
 use links::OnLink;
 
-/// Bytes that a worker reads at a time. Small, since a peer may fill it with the smallest messages there
-/// are: thousands of them, which all others wait for.
+/// Size of the read buffer. Small, because a peer may fill it with thousands of tiny messages, which delays
+/// all other users.
 const READ_BUFFER: usize = 16 << 10;
 
-/// A user whose script failed pauses this long at least.
+/// Minimum pause of a user whose script failed.
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The event loop of users.
 pub type ScriptWorker<C, N> = EventLoop<ScriptUsers<C>, N>;
 
 struct Slot<C> {
-    /// The script's number, over all workers and processes.
+    /// The script's number over all workers and processes.
     number: u64,
     script: C,
-    /// Its connections, in the loop's table.
+    /// Its connections' indices in the loop's table.
     links: [Option<u32>; MAX_LINKS],
-    /// The places of the addresses that links without a connection had last.
+    /// The address indices last used by links that have no connection now.
     places: [u32; MAX_LINKS],
     timer: Time,
     stage: u8,
 }
 
-/// What an event loop of users keeps.
+/// The client state of an event loop of scripts.
 pub struct ScriptUsers<C: Scripts> {
     scripts: Arc<C>,
     slots: Keyed<Slot<C::Script>>,
-    /// The scripts' timers, each with the key of its slot.
+    /// Timers of the scripts, with the keys of their slots.
     timers: Timers<u64>,
-    /// What was sealed in the loop's buffer, over TLS.
+    /// Decrypted contents of the loop's read buffer.
     plain: Vec<u8>,
     actions: Vec<Action>,
     outs: [Vec<u8>; MAX_LINKS],
     in_flight: u64,
 }
 
-/// The link of a script that wants a connection.
+/// Requests a connection for a link of a script.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     slot: u64,
@@ -72,7 +72,7 @@ pub struct Wanted {
 }
 
 impl<C: Scripts, N: Network> ScriptWorker<C, N> {
-    /// One whose users follow `scripts`. It connects to nothing before they do.
+    /// Makes a worker whose users follow `scripts`. It makes no connection before they do.
     pub fn new(mut share: Share, network: N, scripts: Arc<C>) -> Self {
         let calls = u64::from(scripts.calls().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
@@ -108,7 +108,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         });
     }
 
-    /// Passes an event to a script by `tell`, and does what it asks for.
+    /// Passes an event to a script with `tell`, and carries out the actions that it requests.
     fn happen(
         &mut self,
         control: &mut impl Control,
@@ -131,7 +131,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             recorder: &mut self.recorder,
             stage: slot.stage,
             interrupted: self.interrupted,
-            // Sessions that arrived are carried out whole; clients that repeat them stop.
+            // In an open loop, sessions that arrived are completed; closed-loop clients stop.
             stopping: self.interrupted
                 || self.phase != Phase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
@@ -170,7 +170,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// A connection of a script was lost: it is closed, and the script is notified.
+    /// Closes a script's lost connection and notifies the script.
     fn lose_link(
         &mut self,
         control: &mut impl Control,
@@ -192,7 +192,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.client.slots.remove(index);
     }
 
-    /// A user's script is over: the next one follows, after a pause.
+    /// Lets the user start its next script, after a pause.
     fn user_free(&mut self, ok: bool, now: Time) {
         if let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals {
             let pause = if ok { think } else { think.max(FAILURE_PAUSE) };
@@ -219,7 +219,7 @@ impl<C: Scripts> Client for ScriptUsers<C> {
         self.in_flight
     }
 
-    /// Scripts end by themselves: each query has its deadline. Without one, the drain time is the bound.
+    /// Scripts end by themselves if each call has a deadline. Otherwise the drain time is the bound.
     fn is_given_up(&self, share: &Share) -> bool {
         let is_closed = matches!(share.load.arrivals, ArrivalsPlan::Closed { .. });
         is_closed && share.calls.is_none() || share.load.deadline.is_none()
@@ -258,7 +258,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         }
     }
 
-    /// The addresses of a link's name are looked up where need be. Old ones will do while that is under way.
+    /// Starts a lookup of the link's name if necessary. Older addresses are used while it is in progress.
     fn grant(&mut self, control: &mut impl Control, wanted: Wanted, now: Time) -> Grant {
         if self.client.slots.get(wanted.slot).is_none() {
             return Grant::Never;
@@ -267,7 +267,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         let addresses = &mut self.addresses[target];
         if !addresses.are_known(now) && !addresses.are_asked_for() {
             addresses.ask_for_all(Token(target as u64), &mut self.network);
-            // What needs no looking up is known at once.
+            // Names without a lookup are resolved at once.
             self.take_addresses(control);
         }
         if self.addresses[target].are_there() {
@@ -326,7 +326,7 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     }
 
     fn flush(&mut self, control: &mut impl Control) {
-        // Scripts write at once; those that were begun may want connections.
+        // Scripts write immediately; newly started ones may have requested connections.
         let now = self.network.now();
         self.begin_connections(control, now);
     }

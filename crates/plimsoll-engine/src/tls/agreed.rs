@@ -1,9 +1,8 @@
-//! What a handshake agreed on, counted over all connections.
+//! What handshakes negotiated, counted over all connections.
 //!
-//! A worker keeps a [`Tally`]: a short list, since a run has a handful of kinds of handshakes. It
-//! becomes text once, at the end. The library does not keep which signature a peer proved its
-//! identity with: the certificate checks note it, on the thread that the handshake goes on on, and
-//! whoever gave the library its bytes takes the note.
+//! A worker keeps a [`Tally`], a short list, since a run has only a few kinds of handshakes, and converts it
+//! to text once, at the end. The library does not report the peer's signature scheme: the certificate
+//! verifiers note it in a thread-local, and the code that passed bytes to the library takes the note.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,20 +20,20 @@ thread_local! {
     static NOTED_SIGNATURE: Cell<Option<SignatureScheme>> = const { Cell::new(None) };
 }
 
-/// A peer proved with `scheme` that it holds its key.
+/// Notes that a peer proved possession of its key with `scheme`.
 pub(super) fn note_signature(scheme: SignatureScheme) {
     NOTED_SIGNATURE.set(Some(scheme));
 }
 
-/// Takes the note of the handshake that was just worked on.
+/// Takes the note about the handshake that was just processed on this thread.
 pub(super) fn noted_signature() -> Option<SignatureScheme> {
     NOTED_SIGNATURE.take()
 }
 
-/// What one handshake agreed on.
+/// What one handshake negotiated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
-    /// `None` before that is agreed, as for the next two.
+    /// The TLS version; `None` until it is negotiated, as with the next two fields.
     pub version: Option<ProtocolVersion>,
     /// The cipher suite.
     pub suite: Option<CipherSuite>,
@@ -42,20 +41,20 @@ pub struct Agreement {
     pub group: Option<NamedGroup>,
     /// The scheme by which the peer proved that it holds its certificate's key.
     pub signature: Option<SignatureScheme>,
-    /// What the peer showed in this handshake.
+    /// The certificate chain that the peer presented in this handshake.
     pub chain: Option<Chain>,
     /// The session was resumed from a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
     /// There was a HelloRetryRequest (§4.1.4).
     pub retried: bool,
-    /// The server took what went out with the `ClientHello` (§2.3).
+    /// The server accepted early data (§2.3).
     pub early_data: bool,
-    /// What the server chose by ALPN, where it had a choice.
+    /// The protocol that the server chose by ALPN, if it had a choice.
     pub chosen: Option<&'static str>,
 }
 
 impl Agreement {
-    /// What the library knows once the handshake is over.
+    /// Returns what the library reports after the handshake.
     pub fn of(common: &CommonState) -> Agreement {
         let kind = common.handshake_kind();
         let resumed = kind == Some(HandshakeKind::Resumed);
@@ -66,7 +65,7 @@ impl Agreement {
                 .negotiated_key_exchange_group()
                 .map(|group| group.name()),
             signature: None,
-            // In a resumed session it is that of the first one: none was sent.
+            // A resumed session reports the chain of the original one, since none was sent.
             chain: common
                 .peer_certificates()
                 .filter(|_| !resumed)
@@ -79,7 +78,7 @@ impl Agreement {
     }
 }
 
-/// A chain of certificates.
+/// Properties of a certificate chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The kind of the first certificate's key.
@@ -91,7 +90,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// `None`: there are none.
+    /// Returns the properties; `None` without certificates.
     pub fn of(certificates: &[CertificateDer<'_>]) -> Option<Chain> {
         let bytes: usize = certificates.iter().map(|c| c.len()).sum();
         Some(Chain {
@@ -105,9 +104,9 @@ impl Chain {
 /// The kind of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// Bits of the modulus.
+    /// An RSA key, with the bits of its modulus.
     Rsa(u32),
-    /// A key of any other kind, as `plimsoll certs --algorithm` names it; `other`: one that has no name here.
+    /// Any other key, named as in `plimsoll certs --algorithm`; `other` if it has no name there.
     Named(&'static str),
 }
 
@@ -121,7 +120,7 @@ impl KeyKind {
         const OBJECT_IDENTIFIER: u8 = 0x06;
         const BIT_STRING: u8 = 0x03;
         const INTEGER: u8 = 0x02;
-        // Serial number, signature's algorithm, issuer, validity and subject.
+        // Skips serial number, signature algorithm, issuer, validity and subject.
         let (info, _) = take(behind(certificate, 5)?, SEQUENCE)?;
         let (algorithm, key) = take(info, SEQUENCE)?;
         let (name, parameters) = take(algorithm, OBJECT_IDENTIFIER)?;
@@ -159,12 +158,12 @@ impl KeyKind {
     }
 }
 
-/// Handshakes by what they agreed on.
+/// Counts of handshakes by what they negotiated.
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Vec<(Agreement, u64)>);
 
 impl Tally {
-    /// Whether it is the first of its kind.
+    /// Counts a handshake; returns whether it is the first of its kind.
     pub fn add(&mut self, agreement: Agreement) -> bool {
         match self.0.iter_mut().find(|(known, _)| *known == agreement) {
             Some((_, count)) => {
@@ -178,8 +177,8 @@ impl Tally {
         }
     }
 
-    /// What was agreed on so far, and what was out of the ordinary about certificates; `None`
-    /// where there was no handshake. Begins anew.
+    /// Returns what was negotiated so far, with the given certificate exceptions, and restarts; `None` if
+    /// there was no handshake.
     pub fn take(&mut self, certificate: Vec<CertificateTaken>) -> Option<NegotiatedTls> {
         let counted = std::mem::take(&mut self.0);
         let handshakes = counted.iter().map(|(one, count)| handshakes(one, *count));
@@ -192,12 +191,12 @@ impl Tally {
             renewed: 0,
             handshakes: handshakes.collect(),
         };
-        // Handshakes are put into the order that `with` gives them.
+        // Sorts the handshakes.
         Some(negotiated.with(NegotiatedTls::default()))
     }
 }
 
-/// A [`Tally`] of several threads: a server's.
+/// A [`Tally`] shared by the threads of a server.
 #[derive(Clone, Debug, Default)]
 pub struct SharedTally(Arc<Mutex<Tally>>);
 
@@ -208,7 +207,7 @@ impl SharedTally {
         tally.add(agreement);
     }
 
-    /// What was agreed on so far, the most frequent first. Begins anew.
+    /// Returns what was negotiated so far, the most frequent first, and restarts.
     pub fn take(&self) -> Vec<Handshakes> {
         let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = tally.take(Vec::new());
@@ -216,7 +215,7 @@ impl SharedTally {
     }
 }
 
-/// A suite's name in the registry: the library marks those of TLS 1.3.
+/// Returns a suite's name in the TLS registry; the library's names of TLS 1.3 suites differ.
 pub(super) fn suite_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
@@ -251,7 +250,7 @@ fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
     }
 }
 
-/// The registry's name; the library's where the registry has one that we do not know.
+/// Returns the group's name in the TLS registry, or the library's name for unknown ones.
 fn group_name(group: NamedGroup) -> String {
     let code = u16::from(group);
     let known = Group::ALL.iter().find(|known| known.code() == code);

@@ -1,9 +1,8 @@
-//! A server's certificate chain, checked once for all connections that are shown it.
+//! A cache that verifies a server's certificate chain once for all connections that present it.
 //!
-//! A chain's verdict is a function of its bytes, the name and the time of day, and with
-//! many handshakes a second it is a third of a client's work. The signature by which the
-//! server proves that it holds the key is checked in every handshake all the same. Only
-//! plans that ask for it (`tls.chain = "once"`) go without the check of each connection.
+//! The result depends only on the chain's bytes, the name and the time, and with many handshakes per second
+//! verification is a third of a client's work. The handshake signature, which proves possession of the key,
+//! is still verified every time. Only plans with `tls.chain = "once"` use this.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,25 +11,25 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::validity::not_after;
 
-/// How long a verdict holds at most, in seconds.
+/// Maximum age of a cached result in seconds.
 const MAX_VERDICT_AGE_S: u64 = 60;
 
-/// What was found good, and when.
+/// A verified chain, and when it was verified.
 #[derive(Debug)]
 struct Checked {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
     at: u64,
-    /// The verdict holds before this second: no certificate is taken that has expired.
+    /// The result is valid before this second, since certificates may expire.
     until: u64,
 }
 
-/// The last chain that was found good.
+/// Caches the last verified chain.
 #[derive(Debug, Default)]
 pub(super) struct CheckedOnce(Mutex<Option<Checked>>);
 
 impl CheckedOnce {
-    /// The verdict on a chain, which `check` gives unless it is known.
+    /// Returns the cached result for a chain, or verifies it with `check`.
     pub(super) fn check(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -39,7 +38,7 @@ impl CheckedOnce {
         now: UnixTime,
         check: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // What is kept is whole between any two statements.
+        // The cache is consistent between any two statements.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = now.as_secs();
         let is_it = |known: &Checked| known.is(end_entity, intermediates, name, seconds);

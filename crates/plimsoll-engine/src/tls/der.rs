@@ -1,13 +1,13 @@
-//! The elements that certificates and keys are made of (DER, X.690 §8.1), one after another.
+//! A minimal reader for DER elements (X.690 §8.1) of certificates and keys.
 //!
-//! Nothing is read beyond the end of what is given.
+//! It never reads beyond the end of its input.
 
 pub(super) const SEQUENCE: u8 = 0x30;
 
-/// Where a certificate says its version: those of version 1 don't (RFC 5280 §4.1.2.1).
+/// The tag of a certificate's version, which is absent in version 1 (RFC 5280 §4.1.2.1).
 pub(super) const VERSION_TAG: u8 = 0xa0;
 
-/// What follows the first `fields` of a certificate's body (RFC 5280 §4.1), the version not counted, which may not be there.
+/// Returns what follows the first `fields` of a certificate's body (RFC 5280 §4.1), not counting the optional version.
 pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
     let (certificate, _) = take(certificate, SEQUENCE)?;
     let (mut body, _) = take(certificate, SEQUENCE)?;
@@ -20,14 +20,14 @@ pub(super) fn behind(certificate: &[u8], fields: usize) -> Option<&[u8]> {
     Some(body)
 }
 
-/// The contents of an element that must be of kind `tag`, and what follows.
+/// Returns the contents of an element with the tag `tag`, and what follows it.
 pub(super) fn take(input: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     element(input)
         .filter(|(found, ..)| *found == tag)
         .map(|(_, contents, rest)| (contents, rest))
 }
 
-/// The first element (X.690 §8.1): its tag, its contents, and what follows.
+/// Returns the tag and contents of the first element (X.690 §8.1), and what follows it.
 pub(super) fn element(input: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (tag, rest) = input.split_first()?;
     let (first, rest) = rest.split_first()?;

@@ -1,4 +1,4 @@
-//! What a TLS failure is counted as, and the message about it.
+//! Maps TLS failures to outcomes and messages.
 
 use plimsoll_model::Outcome;
 use rustls::{
@@ -9,7 +9,7 @@ use super::record::RecordError;
 use super::trust::Learned;
 use super::validity::failure;
 
-/// What this end showed the server.
+/// Whether this end presented a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
     Certificate,
@@ -26,7 +26,7 @@ impl Shown {
     }
 }
 
-/// What is wrong with a record, counted as the same failure is where the library sees it.
+/// Classifies a record error like the same failure in the library.
 pub(super) fn classify_record(error: &RecordError, shown: Shown) -> (Outcome, String) {
     match error {
         RecordError::Alerted(alert) => classify(
@@ -37,7 +37,7 @@ pub(super) fn classify_record(error: &RecordError, shown: Shown) -> (Outcome, St
     }
 }
 
-/// [`classify`], with what is known besides the error.
+/// As [`classify`], with a further explanation if one is known.
 pub(super) fn explained(
     error: &rustls::Error,
     shown: Shown,
@@ -50,11 +50,11 @@ pub(super) fn explained(
     }
 }
 
-/// What a TLS failure is counted as, and the message about it.
+/// Returns the outcome and the message of a TLS failure.
 ///
-/// A TLS 1.3 client is done before the server has judged its certificate (RFC 8446
-/// §4.4.2), so the server's verdict can come as an alert on an open connection: what it
-/// means depends on whether we showed a certificate.
+/// A TLS 1.3 client completes the handshake before the server has verified its certificate (RFC 8446 §4.4.2),
+/// so a rejection can arrive as an alert on an open connection: its meaning depends on whether a certificate
+/// was presented.
 pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String) {
     use AlertDescription as Alert;
     let outcome = match error {
@@ -107,7 +107,7 @@ pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String)
         rustls::Error::PeerMisbehaved(PeerMisbehaved::SelectedUnofferedApplicationProtocol) => {
             Outcome::TlsAlpn
         }
-        // The header of a record decides: a bad message in a good record is still TLS.
+        // Only an invalid record header means that the peer does not speak TLS.
         rustls::Error::InvalidMessage(
             InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
         ) => Outcome::TlsNotTls,

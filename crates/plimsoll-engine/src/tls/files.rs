@@ -1,9 +1,10 @@
-//! Certificates and private keys from files, in the forms that people have them in.
+//! Reads certificates and private keys from files, in their common formats.
 //!
-//! PEM and DER are read. What is sealed with a passphrase is not: the error names the form and the
-//! command that turns it into one that is. Both ends of every TLS connection read their files here.
+//! PEM and DER are supported. Files encrypted with a passphrase are not: the error names the format and a
+//! command that decrypts it. Both ends of every TLS connection read their files here.
 //!
-//! A private key may stand in any of these files, so no error of a library is repeated in a message.
+//! Any of these files may contain a private key, so errors of libraries, which may quote the contents, are
+//! never shown.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -20,12 +21,12 @@ use super::validity::not_after;
 use super::version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
 
-/// Why a file can't be used: its role, its path and the problem.
+/// Why a file cannot be used: its role, its path and the problem.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct FileError(String);
 
-/// A file, and what it is to a person: `("client key", path)`.
+/// A file with a description for messages: `("client key", path)`.
 #[derive(Clone, Copy, Debug)]
 pub struct Named<'a>(pub &'static str, pub &'a Path);
 
@@ -35,13 +36,13 @@ impl Named<'_> {
         Ok(input::without_byte_order_mark(content))
     }
 
-    /// The error that says `problem` of it.
+    /// Returns an error with `problem` for this file.
     pub fn bad(self, problem: impl Display) -> FileError {
         let Named(what, path) = self;
         FileError(format!("{what} {}: {problem}", path.display()))
     }
 
-    /// The error of a section of PEM that can't be read.
+    /// Returns the error for an unreadable PEM section.
     fn bad_pem(self, content: &[u8], error: &pem::Error) -> FileError {
         let own = self.1.extension().and_then(|extension| extension.to_str());
         let extension = format!("lines.{}", own.unwrap_or("pem"));
@@ -50,13 +51,13 @@ impl Named<'_> {
         }))
     }
 
-    /// `openssl …`, as [`Named::command`] has it.
+    /// Returns an `openssl` command, formatted by [`Named::command`].
     fn openssl(self, command: &str, extension: &str) -> String {
         self.command(&format!("openssl {command}"), extension)
     }
 
-    /// A shell command from this file to one beside it, named by `extension`; `{in}` and `{out}`
-    /// stand for them.
+    /// Returns a shell command that reads this file and writes one next to it with `extension`; they replace
+    /// `{in}` and `{out}`.
     fn command(self, command: &str, extension: &str) -> String {
         let quoted = |path: &Path| {
             let text = path.display().to_string();
@@ -72,10 +73,10 @@ impl Named<'_> {
     }
 }
 
-/// The certificates of a file, in its order; at least one.
+/// Reads the certificates of a file in their order; at least one.
 ///
 /// # Errors
-/// When the file can't be read or holds none.
+/// If the file cannot be read or contains none.
 pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let content = file.read()?;
     if !is_der(&content) {
@@ -104,17 +105,17 @@ pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Fil
             "a PKCS #12 file, not a certificate in PEM or DER; take the certificates out: {command}"
         )));
     }
-    // What the TLS library refuses in it, it says when it is used.
+    // Other problems are reported by the TLS library when it is used.
     match not_after(&content) {
         Some(_) => Ok(vec![CertificateDer::from(content)]),
         None => Err(file.bad("holds DER, but no certificate")),
     }
 }
 
-/// The lists of revoked certificates in a file, in its order; at least one.
+/// Reads the revocation lists of a file in their order; at least one.
 ///
 /// # Errors
-/// When the file can't be read or holds none.
+/// If the file cannot be read or contains none.
 pub fn revocation_lists(
     file: Named<'_>,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
@@ -136,10 +137,10 @@ pub fn revocation_lists(
     Ok(lists)
 }
 
-/// The first private key of a file.
+/// Reads the first private key of a file.
 ///
 /// # Errors
-/// When the file can't be read or holds none that is open.
+/// If the file cannot be read or contains no unencrypted key.
 pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
     const SEALED_HINT: &str = "sealed with a passphrase; take that off";
     let content = file.read()?;
@@ -183,10 +184,10 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
     })
 }
 
-/// A certificate chain, the end of it first, and its private key.
+/// Reads a certificate chain, beginning with the end entity, and its private key.
 ///
 /// # Errors
-/// When one of the files is of no use, or they do not belong together.
+/// If one of the files cannot be used, or they do not belong together.
 pub fn identity(
     cert: Named<'_>,
     key: Named<'_>,
@@ -215,18 +216,18 @@ pub fn identity(
     })
 }
 
-/// PEM is text; what DER begins with is none.
+/// Returns whether the content is DER, which begins with a sequence and is no text.
 fn is_der(content: &[u8]) -> bool {
     content.first() == Some(&SEQUENCE) && element(content).is_some()
 }
 
-/// A PFX: a sequence that begins with version 3 (RFC 7292 §4).
+/// Returns whether the content is a PFX: a sequence that begins with version 3 (RFC 7292 §4).
 fn is_pkcs12(der: &[u8]) -> bool {
     take(der, SEQUENCE).is_some_and(|(body, _)| body.starts_with(&[0x02, 0x01, 0x03]))
 }
 
-/// An `EncryptedPrivateKeyInfo`: the algorithm that seals it comes first (RFC 5958 §3). In a
-/// certificate a version or number does, and in a key its version.
+/// Returns whether the content is an `EncryptedPrivateKeyInfo`, which begins with the encryption algorithm
+/// (RFC 5958 §3). Certificates and unencrypted keys begin with a version or number.
 fn is_sealed(der: &[u8]) -> bool {
     const OBJECT_IDENTIFIER: u8 = 0x06;
     let algorithm = take(der, SEQUENCE).and_then(|(body, _)| take(body, SEQUENCE));
@@ -250,7 +251,7 @@ mod tests {
 
     use tempfile::TempDir;
 
-    /// What openssl makes, in a folder of its own.
+    /// A temporary folder with files made by openssl.
     struct Made(TempDir);
 
     impl Made {
@@ -292,7 +293,7 @@ mod tests {
         }
     }
 
-    /// The command that an error names, carried out with the passphrase for what it asks.
+    /// Runs the command that an error suggests, with the passphrase it asks for.
     fn follow(made: &Made, error: &FileError) {
         let said = error.to_string();
         let command = said.split('`').nth(1).expect("a command");
@@ -437,7 +438,7 @@ mod tests {
             for said in [error.to_string(), as_certificate.to_string()] {
                 assert!(said.contains("PEM without its newlines"), "{said}");
                 assert!(!said.contains(&lines[1][..20]), "{said}");
-                // The library shows bytes as numbers.
+                // The library's errors print bytes as numbers.
                 assert!(!said.contains("77, 73"), "{said}");
             }
             if name != "half.key" {
@@ -477,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Whatever a file holds, it is read or refused.
+    /// Truncated files of any kind are rejected without a panic.
     #[test]
     fn truncated_identity_files_are_rejected() {
         let made = Made::new();

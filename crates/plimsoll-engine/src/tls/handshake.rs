@@ -1,10 +1,8 @@
-//! A handshake through the TLS library's interface without buffers of its own, for either
-//! end of a connection.
+//! A handshake with the TLS library's unbuffered interface, for either end of a connection.
 //!
-//! Invariant: the library is given one record at a time, so that it never takes one that
-//! came behind the handshake's end: from there on the records are ours. A message that
-//! spans several records stays in our buffer until it is whole, and the library goes on
-//! where it left off. [`super::own`] calls this.
+//! Invariant: the library is given one record at a time, so that it never consumes one behind the handshake's
+//! end, from where on records are ours. A message that spans several records stays in our buffer until it is
+//! complete. [`super::own`] calls this.
 
 use std::ops::{Deref, DerefMut};
 
@@ -20,38 +18,38 @@ use rustls::{
 use super::agreed::{Agreement, noted_signature};
 use super::record::{Cipher, HEADER_LENGTH, Key, RecordError};
 
-/// Bytes that may wait for the rest of a message. The library takes messages of up to 64 KiB;
-/// small records make more of them.
+/// Maximum bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
+/// records add overhead.
 pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
 const FIRST_OUTPUT: usize = 1024;
 
-/// One end's connection as the library has it, without buffers.
+/// One end's unbuffered connection of the library, either client or server.
 pub trait End: Sized + Deref<Target: Deref<Target = CommonState>> {
-    /// What is kept of either end.
+    /// The library's data of this end.
     type Data;
-    /// The same end's connection with buffers.
+    /// The same end's buffered connection.
     type Whole: DerefMut<Target = ConnectionCommon<Self::Data>>;
 
-    /// Lets the library take records.
+    /// Lets the library process records.
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 
-    /// The handshake is over.
+    /// Ends the handshake and returns the traffic secrets.
     ///
     /// # Errors
-    /// When it is not, or the library keeps its secrets.
+    /// If the handshake is not complete, or the library does not release its secrets.
     fn into_kernel(self)
     -> Result<(ExtractedSecrets, KernelConnection<Self::Data>), rustls::Error>;
 
-    /// A ticket for it has come, without the message's header.
+    /// Processes a session ticket, without the message's header.
     ///
     /// # Errors
-    /// Where none may come.
+    /// If this end must not receive one.
     fn ticket(
         library: &mut KernelConnection<Self::Data>,
         payload: &[u8],
     ) -> Result<(), rustls::Error>;
 
-    /// The server took what went out with the `ClientHello`.
+    /// Returns whether the server accepted the early data.
     fn early_data(whole: &Self::Whole) -> bool;
 }
 
@@ -104,33 +102,33 @@ impl End for UnbufferedServerConnection {
     }
 }
 
-/// What a handshake agreed on.
+/// What a handshake negotiated.
 #[derive(Clone, Debug)]
 pub(super) struct Agreed {
     pub(super) on: Agreement,
     pub(super) alpn: Option<Box<[u8]>>,
 }
 
-/// What is left of a handshake that is over.
+/// The results of a completed handshake.
 pub(super) struct Over<E: End> {
     pub(super) agreed: Agreed,
     pub(super) secrets: ExtractedSecrets,
     pub(super) kernel: KernelConnection<E::Data>,
-    /// What came behind its end.
+    /// Bytes received after its end.
     pub(super) early: Vec<u8>,
-    /// What has to be written before any record of ours.
+    /// Bytes that must be sent before any record of our own layer.
     pub(super) unsent: Vec<u8>,
 }
 
 pub(super) struct Handshake<E> {
     connection: E,
-    /// Bytes that have arrived and are not done with.
+    /// Received bytes that are not fully processed.
     input: Vec<u8>,
-    /// So much of it has been given to the library, all in whole records. What it has been
-    /// given and not discarded are the beginnings of a message.
+    /// Bytes of `input` that were given to the library, all in complete records. What it has not discarded of
+    /// them is the beginning of a message.
     given: usize,
     retried: bool,
-    /// The scheme by which the peer proved its identity.
+    /// The signature scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
     output: Vec<u8>,
     written: usize,
@@ -149,10 +147,10 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// Go on with `bytes`; true: the handshake is over.
+    /// Continues with `bytes`; returns true when the handshake is complete.
     ///
     /// # Errors
-    /// Those of the library. The alert for the peer is in the outgoing bytes.
+    /// Returns the library's errors. The alert for the peer is then in the outgoing bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, rustls::Error> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
@@ -162,14 +160,14 @@ impl<E: End> Handshake<E> {
         Ok(over)
     }
 
-    /// Whether the records that follow are those of TLS 1.2.
+    /// Returns whether TLS 1.2 was negotiated.
     pub(super) fn is_of_version_1_2(&self) -> bool {
         let common: &CommonState = &self.connection;
         common.protocol_version() == Some(ProtocolVersion::TLSv1_2)
     }
 
-    /// The handshake is over, and the library goes on with the records: its connection, what was agreed on, what came
-    /// behind the end, and what has to be sent first.
+    /// Ends a handshake whose records stay with the library. Returns its connection, what was negotiated, the
+    /// bytes received after the end, and the bytes to send first.
     pub(super) fn finish_in_library(self) -> (E, Agreed, Vec<u8>, Vec<u8>) {
         let agreed = self.agreed();
         let mut unsent = self.output;
@@ -189,10 +187,10 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// The handshake is over.
+    /// Ends the handshake and returns its results.
     ///
     /// # Errors
-    /// When it is not, or the library keeps its secrets.
+    /// If the handshake is not complete, or the library does not release its secrets.
     pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
         let agreed = self.agreed();
         let (secrets, kernel) = self.connection.into_kernel()?;
@@ -219,11 +217,11 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// Let the library take what has arrived; true: the handshake is over.
+    /// Lets the library process the received bytes; returns true when the handshake is complete.
     fn advance(&mut self) -> Result<bool, rustls::Error> {
         let mut taken = 0;
         let over = loop {
-            // Part of a record is shown, too: its header may be wrong already.
+            // Incomplete records are passed as well: their header may be invalid already.
             let (there, whole) = first_record(&self.input[self.given..]);
             let end = self.given + there;
             let over = self.process(&mut taken, end)?;
@@ -239,7 +237,7 @@ impl<E: End> Handshake<E> {
         Ok(over)
     }
 
-    /// Let the library take what lies between `taken` and `end`; true: the handshake is over.
+    /// Lets the library process the input from `taken` to `end`; returns true when the handshake is complete.
     fn process(&mut self, taken: &mut usize, end: usize) -> Result<bool, rustls::Error> {
         loop {
             let UnbufferedStatus { discard, state, .. } =
@@ -250,11 +248,11 @@ impl<E: End> Handshake<E> {
                     Ok(false)
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
-                    // It is in our buffer, which goes out in order.
+                    // The bytes are in our buffer, which is sent in order.
                     data.done();
                     Ok(false)
                 }
-                // A server may send data before the client has finished; ours does not.
+                // A server could send data before the client has finished; ours does not.
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_)) => {
                     Ok(true)
                 }
@@ -267,7 +265,7 @@ impl<E: End> Handshake<E> {
             *taken += discard;
             self.signature = noted_signature().or(self.signature);
             let common: &CommonState = &self.connection;
-            // A resumed handshake shows it only until the server's second answer.
+            // The library reports it only until the second ServerHello of a resumed handshake.
             self.retried |= is_retried(common.handshake_kind());
             match waits {
                 Ok(false) => {}
@@ -280,8 +278,8 @@ impl<E: End> Handshake<E> {
         }
     }
 
-    /// After an error the library has an alert to send that says what was wrong. One call
-    /// fetches it; another would take up the bytes that were wrong once more.
+    /// Fetches the alert that the library wants to send after an error. A second call would process the
+    /// invalid bytes again.
     fn alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {
@@ -290,12 +288,12 @@ impl<E: End> Handshake<E> {
     }
 }
 
-/// Whether the server has asked for another `ClientHello`, as far as the handshake has come.
+/// Returns whether the server has sent a HelloRetryRequest so far.
 pub(super) fn is_retried(kind: Option<HandshakeKind>) -> bool {
     kind == Some(HandshakeKind::FullWithHelloRetryRequest)
 }
 
-/// How much of the first record is there, and whether that is all of it.
+/// Returns how many bytes of the first record are available, and whether it is complete.
 fn first_record(bytes: &[u8]) -> (usize, bool) {
     let length = match *bytes {
         [_, _, _, high, low, ..] => HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low])),
@@ -308,7 +306,7 @@ fn general(what: &str) -> rustls::Error {
     rustls::Error::General(what.to_owned())
 }
 
-/// Let the library write behind `output`, with as much room as it asks for.
+/// Lets the library append to `output`, with as much space as it requests.
 pub(super) fn encode(
     output: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
@@ -334,10 +332,10 @@ pub(super) fn encode(
     }
 }
 
-/// The key in the library's form of it.
+/// Converts the library's traffic secrets to a key for record `sequence`.
 ///
 /// # Errors
-/// When it is for a cipher that is not one of TLS 1.3's.
+/// If the cipher is not supported.
 pub(super) fn key(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<Key, RecordError> {
     let (cipher, key, iv) = parts(secrets)?;
     <[u8; 12]>::try_from(iv)
@@ -346,10 +344,10 @@ pub(super) fn key(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<K
         .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
 }
 
-/// Cipher, key and the nonces' base.
+/// Returns the cipher, the key and the IV.
 ///
 /// # Errors
-/// See [`key`].
+/// If the cipher is not supported.
 pub(super) fn parts(
     secrets: &ConnectionTrafficSecrets,
 ) -> Result<(Cipher, &[u8], &[u8]), RecordError> {

@@ -1,7 +1,7 @@
-//! SecP384r1MLKEM1024, which the TLS library lacks, made of the two groups that it has.
+//! SecP384r1MLKEM1024, which the TLS library lacks, composed of its two component groups.
 //!
-//! A key share is the classical one followed by ML-KEM's, and so is the shared secret
-//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers it where a plan asks.
+//! A key share is the classical one followed by ML-KEM's, and likewise the shared secret
+//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers it if a plan asks for it.
 
 use plimsoll_model::plan::Group;
 use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};
@@ -9,9 +9,9 @@ use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SharedSecret, Supp
 use rustls::ffdhe_groups::FfdheGroup;
 use rustls::{Error, NamedGroup, PeerMisbehaved, ProtocolVersion};
 
-/// An uncompressed point of P-384.
+/// Bytes of an uncompressed P-384 point.
 const CLASSICAL_LENGTH: usize = 97;
-/// A client's encapsulation key, and a server's ciphertext (FIPS 203, table 3).
+/// Bytes of a client's encapsulation key and of a server's ciphertext (FIPS 203, table 3).
 const ENCAPSULATION_KEY_LENGTH: usize = 1568;
 const CIPHERTEXT_LENGTH: usize = 1568;
 
@@ -20,7 +20,7 @@ pub(super) static SECP384R1MLKEM1024: &dyn SupportedKxGroup = &Secp384r1Mlkem102
 #[derive(Debug)]
 struct Secp384r1Mlkem1024;
 
-/// A client's two keys, and their public parts together.
+/// A client's key exchange in progress: both component exchanges and the combined key share.
 struct Started {
     classical: Box<dyn ActiveKeyExchange>,
     post_quantum: Box<dyn ActiveKeyExchange>,
@@ -84,7 +84,7 @@ impl ActiveKeyExchange for Started {
         Ok(joined(&classical, &post_quantum))
     }
 
-    /// Offered beside the whole where P-384 alone is allowed as well.
+    /// Returns P-384's share, which rustls offers as well if that group is enabled.
     fn hybrid_component(&self) -> Option<(NamedGroup, &[u8])> {
         Some((self.classical.group(), self.classical.pub_key()))
     }

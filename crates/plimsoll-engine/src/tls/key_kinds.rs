@@ -1,5 +1,5 @@
-//! Which kind of key an algorithm identifier (RFC 5280 §4.1.1.2) is of, in words: for messages about keys and
-//! certificates that the TLS library refuses without saying what they are.
+//! Names of key types by their algorithm identifiers (RFC 5280 §4.1.1.2), for messages about keys and
+//! certificates that the TLS library rejects without naming the type.
 
 use rustls::pki_types::PrivateKeyDer;
 
@@ -8,11 +8,11 @@ use super::der::{SEQUENCE, element, take};
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const INTEGER: u8 = 0x02;
 
-/// Keys that a TLS peer of ours can have.
+/// Describes the supported key types.
 pub(super) const USABLE_KEYS: &str =
     "use RSA of 2048 to 8192 bits, ECDSA (P-256, P-384, P-521), Ed25519 or ML-DSA";
 
-/// Returns the name of a kind of key that the TLS library has no use for; `None`: it may be a usable one.
+/// Returns the name of a key type that the TLS library does not support; `None` if it may be supported.
 pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
     let (OBJECT_IDENTIFIER, identifier, _) = element(algorithm)? else {
         return None;
@@ -28,7 +28,7 @@ pub(super) fn unusable(algorithm: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Returns why the TLS library can't use a private key that it refused. Nothing of the key is in it.
+/// Returns why the TLS library rejected a private key. The message contains nothing of the key.
 pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
     let kind = match key {
         PrivateKeyDer::Pkcs8(der) => pkcs8_algorithm(der.secret_pkcs8_der()).and_then(unusable),
@@ -42,7 +42,7 @@ pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
     }
 }
 
-/// The algorithm of a `PrivateKeyInfo` (RFC 5958 §2): its second element, after the version.
+/// Returns the algorithm of a `PrivateKeyInfo` (RFC 5958 §2): its second element, after the version.
 fn pkcs8_algorithm(der: &[u8]) -> Option<&[u8]> {
     let (body, _) = take(der, SEQUENCE)?;
     let (_, rest) = take(body, INTEGER)?;

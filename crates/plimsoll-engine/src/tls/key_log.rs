@@ -1,6 +1,5 @@
-//! The secrets of connections, written down for what reads captured packets (the format of
-//! SSLKEYLOGFILE, RFC 9850). Whoever has the file can read the traffic: nothing is written unless a
-//! plan asks for it.
+//! Writes connection secrets to a file for tools that decrypt captured packets (the format of SSLKEYLOGFILE,
+//! RFC 9850). Anyone with the file can read the traffic: nothing is written unless a plan requests it.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,13 +10,13 @@ use rustls::KeyLog;
 
 use super::files::{FileError, Named};
 
-/// Lines are written whole, so that several processes may share a file.
+/// The key log file. Each line is written at once, so that several processes can share a file.
 #[derive(Debug)]
 pub(super) struct KeyLogFile(Mutex<File>);
 
 impl KeyLogFile {
     /// # Errors
-    /// When the file can't be written to.
+    /// If the file cannot be opened for writing.
     pub(super) fn open(file: Named<'_>) -> Result<KeyLogFile, FileError> {
         let opened = OpenOptions::new()
             .append(true)
@@ -34,7 +33,7 @@ impl KeyLog for KeyLogFile {
         let hex = |bytes: &[u8]| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A full disk is no reason to end the load.
+        // A write error, such as a full disk, must not end the load.
         if let Err(e) = file.write_all(line.as_bytes()) {
             tracing::warn!("key log: {e}");
         }

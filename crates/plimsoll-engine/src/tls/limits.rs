@@ -1,6 +1,5 @@
-//! How fast this machine's core does a TLS link's crypto in memory: the wall that links are
-//! compared with. Measured in CPU time of this thread, so that a busy machine shows in the
-//! time it takes and hardly in the figures.
+//! Measures the crypto speed of one core of this machine in memory: the upper limit with which secure links
+//! are compared. Measured in CPU time of this thread, so that a busy machine hardly affects the results.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,14 +22,14 @@ use super::{TlsSetupError, provider};
 use crate::clock::Clock;
 use crate::resources::thread_cpu;
 
-/// Each speed is the best of so many batches: what else runs can only slow one down.
+/// Number of measurements, of which the best counts: other load can only slow one down.
 const BATCH_COUNT: usize = 5;
-/// CPU time of a batch.
+/// CPU time of one measurement.
 const BATCH_CPU_TIME: Duration = Duration::from_millis(15);
-/// A full-size record: plaintext with its type, and the tag.
+/// Bytes of a full-size record: plaintext with its type, and the tag.
 const FULL_RECORD_BYTES: usize = super::record::MAX_PLAINTEXT + 1 + 16;
 
-/// Nanoseconds of CPU that `work` takes.
+/// Returns the nanoseconds of CPU time that `work` takes.
 fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     let mut best = f64::INFINITY;
     let clock = Clock::new();
@@ -44,7 +43,7 @@ fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
             times += 8;
             let spent = thread_cpu().saturating_sub(begun);
             let passed = clock.now().duration_since(begun_at);
-            // A sandbox may refuse to say what a thread has used: the time that passed is an upper bound.
+            // If a sandbox hides the thread's CPU time, elapsed time is an upper bound.
             let spent = if spent.is_zero() { passed } else { spent };
             if spent >= BATCH_CPU_TIME {
                 break spent;
@@ -55,10 +54,10 @@ fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
     Ok(best)
 }
 
-/// The speeds for `suites` and `groups`. Takes about a second.
+/// Measures the speeds of `suites` and `groups`. Takes about a second.
 ///
 /// # Errors
-/// When the TLS library refuses its own keys, which no input can cause.
+/// If the TLS library rejects its own keys, which no input can cause.
 pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupError> {
     let refused = |_: Unspecified| {
         TlsSetupError::Library(rustls::Error::General("the library's own test".to_owned()))
@@ -81,11 +80,11 @@ fn us(ns: f64) -> f64 {
     ns / 1e3
 }
 
-/// What the handshakes of `groups` and with `certificates` ask of a core: of each kind, by its name, a
-/// certificate with its key. Takes about a quarter of a second for each.
+/// Measures the handshake operations of `groups` and of the given certificates, each with a name of its kind.
+/// Takes about a quarter of a second for each.
 ///
 /// # Errors
-/// When a file can't be used, or the library refuses its own keys.
+/// If a file cannot be used, or the library rejects its own keys.
 pub fn primitives(
     groups: &[Group],
     certificates: &[(String, Identity)],
@@ -103,7 +102,7 @@ pub fn primitives(
     Ok(found)
 }
 
-/// A signature made with a certificate's key, and one checked with the certificate.
+/// Returns the nanoseconds for signing with a certificate's key and for verifying with the certificate.
 fn signature_with_ns(
     identity: &CertifiedKey,
     provider: &CryptoProvider,
@@ -112,7 +111,7 @@ fn signature_with_ns(
     let algorithms = &provider.signature_verification_algorithms;
     let signer = identity.key.choose_scheme(&algorithms.supported_schemes());
     let signer = signer.ok_or_else(refused)?;
-    // The first is the one of TLS 1.3.
+    // The first algorithm of a scheme is that of TLS 1.3.
     let known = algorithms.mapping.iter();
     let mut known = known.filter(|(scheme, _)| *scheme == signer.scheme());
     let algorithm = known.next().and_then(|(_, all)| all.first());
@@ -129,7 +128,7 @@ fn signature_with_ns(
     Ok((sign, verify))
 }
 
-/// Opening a full-size record, in place.
+/// Returns the nanoseconds for decrypting a full-size record in place.
 fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
         Suite::Aes128GcmSha256
@@ -148,7 +147,7 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
     let tag = key.seal_in_place_separate_tag(nonce(), Aad::from([0; 5]), &mut sealed)?;
     sealed.extend_from_slice(tag.as_ref());
     let mut record = sealed.clone();
-    // A record is opened once, so each needs its ciphertext again: the copy is taken off.
+    // Decryption overwrites the record, so each round copies the ciphertext; the copy's cost is subtracted.
     let copy = cost_ns(|| {
         record.copy_from_slice(&sealed);
         std::hint::black_box(&mut record);
@@ -165,7 +164,7 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
 /// Costs of groups in microseconds, by name.
 type Costs = BTreeMap<String, f64>;
 
-/// [`exchange_ns`] of groups by their names, in microseconds.
+/// Returns [`exchange_ns`] by group name, in microseconds.
 fn exchanges_us(groups: &[Group]) -> Result<(Costs, Costs), rustls::Error> {
     let of_library = provider(&[], groups).kx_groups;
     let both = groups.iter().zip(of_library).map(|(group, exchange)| {
@@ -176,9 +175,9 @@ fn exchanges_us(groups: &[Group]) -> Result<(Costs, Costs), rustls::Error> {
     both.collect()
 }
 
-/// A key exchange: the client's share of it and the server's.
+/// Returns the nanoseconds of a key exchange for client and server.
 fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustls::Error> {
-    // Some groups are of another kind at the server's end (KEMs), so both are done whole.
+    // Some groups are asymmetric (KEMs), so the complete exchange and the server's part are measured.
     let both = cost_ns(|| {
         let client = group.start()?;
         let server = group.start_and_complete(client.pub_key())?;
@@ -193,9 +192,9 @@ fn exchange_ns(group: &'static dyn SupportedKxGroup) -> Result<(f64, f64), rustl
     Ok(((both - server).max(0.0), server))
 }
 
-/// A signature made, and one checked.
+/// Returns the nanoseconds for an ECDSA P-256 signature and its verification.
 fn signature_ns() -> Result<(f64, f64), Unspecified> {
-    // As much as a CertificateVerify signs (RFC 8446 §4.4.3).
+    // Same length as the content signed by CertificateVerify (RFC 8446 §4.4.3).
     let message = [0x20; 130];
     let random = SystemRandom::new();
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING)?;
@@ -244,7 +243,7 @@ mod tests {
         std::fs::write(&identity.key, key.serialize_pem()).unwrap();
         let found = primitives(&[Group::X25519], &[("rsa".to_owned(), identity)]).unwrap();
         let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
-        // Some thirty times, in CPU time that a busy machine hardly shows in.
+        // About thirty times, in CPU time, which other load hardly affects.
         assert!(
             verify > 0.5 && sign > 5.0 * verify,
             "{sign} µs, {verify} µs"
@@ -270,7 +269,7 @@ mod tests {
         }
         let x25519 = limits.client_exchange_us["X25519"];
         let with_kem = limits.client_exchange_us["X25519MLKEM768"];
-        // The one contains the other. A busy machine may slow either down.
+        // The hybrid group contains X25519. Other load may slow either of them down.
         assert!(with_kem > x25519 / 5.0, "{with_kem} {x25519}");
         assert!(x25519 > 0.5, "{x25519}");
     }

@@ -1,12 +1,13 @@
-//! TLS sessions on our own record layer: the library does the handshake and hands its secrets over.
+//! TLS sessions with our own record layer: the library does the handshake and hands its secrets over.
 //!
-//! That costs less than the library's own connection in bulk, where records are opened where they were read, and at rest,
-//! where there are no buffers. Later keys follow from the library's connection, which stays behind and takes tickets, or
-//! from secrets that were heard. With these a session can rest: once it has nothing to do it keeps its secrets and the
-//! numbers of its next records, some 120 bytes, and no part of the library's connection, no certificate of the peer and no
-//! cipher context. A turn on a resting connection costs a few microseconds more, for the keys. Key updates and the goodbye
-//! work all the same, and a client that rests has no use for tickets. Where a server has only TLS 1.2, the records are
-//! the library's ([`super::version_1_2`]), and nothing rests.
+//! This costs less than the library's own connection in bulk transfers, where records are decrypted in the
+//! read buffer, and for idle connections, which have no buffers. Later keys are derived by the library's
+//! connection, which is retained and takes tickets, or from secrets of its key log. With the latter an idle
+//! session can rest: it keeps only its secrets and the numbers of its next records, some 120 bytes, and no
+//! part of the library's connection, no certificate of the peer and no cipher context. Waking it costs a few
+//! microseconds for deriving keys. Key updates and close_notify work while resting, and a client that rests
+//! has no use for tickets. If a server only supports TLS 1.2, the library's records are used
+//! ([`super::version_1_2`]) and the session does not rest.
 //!
 //! [`super::session`] calls this.
 
@@ -26,26 +27,26 @@ use super::tickets::Tickets;
 use super::version_1_2::OldRecords;
 use super::whole::SessionError;
 
-/// What the keys after the handshake will follow from.
+/// Where keys after the handshake come from, as configured.
 pub(super) enum Source {
-    /// The library's connection. Tickets go there; `None`: nothing is resumed, so none is worth the key derivation that
-    /// keeping it costs.
+    /// The library's connection, which also takes tickets. `None`: sessions are not resumed, so tickets are
+    /// dropped to save their key derivation.
     Library(Option<Arc<Tickets>>),
-    /// Secrets, which the key log of the connection's configuration hears.
+    /// Secrets that the connection's key log records.
     Heard(Arc<Heard>, Ours),
 }
 
-/// What the keys of an open connection follow from.
+/// The source of an open connection's keys.
 enum Keys<E: End> {
     Library(Box<Kept<E>>),
     Secrets(TrafficSecrets),
 }
 
-/// The library's connection, which stays behind.
+/// The library's connection, retained after the handshake.
 struct Kept<E: End> {
     library: KernelConnection<E::Data>,
     tickets: Option<Arc<Tickets>>,
-    /// This connection has kept one.
+    /// Whether this connection has stored a ticket.
     has_ticket: bool,
 }
 
@@ -78,7 +79,7 @@ impl<E: End> KeySchedule for Keys<E> {
     }
 }
 
-/// The key that the library has updated its secret to.
+/// Converts the library's updated secret to a key.
 fn updated(
     secret: Result<(u64, ConnectionTrafficSecrets), rustls::Error>,
 ) -> Result<Key, RecordError> {
@@ -98,14 +99,14 @@ struct Handshaking<E> {
 
 struct Open<E: End> {
     records: Records<Keys<E>>,
-    /// What came behind the end of the handshake and has not been opened.
+    /// Bytes received after the end of the handshake that have not been opened.
     early: Vec<u8>,
-    /// `None` once it has rested.
+    /// What was negotiated; `None` after the session has rested.
     agreed: Option<Agreed>,
 }
 
 impl<E: End> Open<E> {
-    /// It will, once nothing is under way.
+    /// Returns whether the session can rest when nothing is in progress.
     fn rests(&self) -> bool {
         matches!(self.records.schedule(), Keys::Secrets(_))
     }
@@ -115,19 +116,19 @@ enum Stage<E: End> {
     Handshake(Box<Handshaking<E>>),
     Open(Box<Open<E>>),
     Resting(Box<AtRest<TrafficSecrets>>),
-    /// Open, with the records of TLS 1.2.
+    /// Open, with TLS 1.2 records.
     Old(Box<OldRecords<E>>),
-    /// Ended by an error, which an alert of the handshake says.
+    /// Failed; a failed handshake is kept until its alert has been sent.
     Failed(Option<Box<Handshaking<E>>>),
 }
 
-/// One end of one connection. At rest its size counts, too: no stage is longer than a pointer.
+/// One end of a connection. Every stage is boxed to keep resting sessions small.
 pub(super) struct OwnSession<E: End> {
     stage: Stage<E>,
 }
 
 impl OwnSession<UnbufferedClientConnection> {
-    /// The `ClientHello` is in the outgoing bytes afterwards.
+    /// Makes a client session and puts its `ClientHello` into the outgoing bytes.
     pub(super) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
@@ -161,7 +162,7 @@ impl<E: End> OwnSession<E> {
         )
     }
 
-    /// `None` until the handshake is over, and at rest.
+    /// Returns what was negotiated; `None` until the handshake is complete, and after the session has rested.
     pub(super) fn agreed(&self) -> Option<&Agreed> {
         match &self.stage {
             Stage::Open(open) => open.agreed.as_ref(),
@@ -170,14 +171,13 @@ impl<E: End> OwnSession<E> {
         }
     }
 
-    /// Go on with the handshake. What came behind its end is opened by the next
-    /// [`OwnSession::receive`].
+    /// Continues the handshake. Bytes behind its end are opened by the next [`OwnSession::receive`].
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let Stage::Handshake(state) = &mut self.stage else {
             return Ok(());
         };
         let taken = state.handshake.take(bytes);
-        // Handshakes of a thread's connections take turns: what was logged is of this one.
+        // A thread processes one handshake at a time, so the logged secrets belong to this one.
         if let Source::Heard(heard, _) = &state.source
             && let Some(first) = heard.take()
         {
@@ -197,7 +197,7 @@ impl<E: End> OwnSession<E> {
         self.open(*state)
     }
 
-    /// The handshake is over: take the secrets.
+    /// Takes the secrets after the handshake and opens the record layer.
     fn open(&mut self, state: Handshaking<E>) -> Result<(), SessionError> {
         if state.handshake.is_of_version_1_2() {
             let (connection, agreed, early, unsent) = state.handshake.finish_in_library();
@@ -226,7 +226,7 @@ impl<E: End> OwnSession<E> {
         let receiving = key(&secrets.rx.1, secrets.rx.0)?;
         let sending = key(&secrets.tx.1, secrets.tx.0)?;
         let mut records = Records::new(keys, receiving, sending);
-        // The handshake's end goes out before anything else.
+        // The end of the handshake must be sent first.
         records.queue(&unsent);
         self.stage = Stage::Open(Box::new(Open {
             records,
@@ -236,7 +236,7 @@ impl<E: End> OwnSession<E> {
         Ok(())
     }
 
-    /// The open connection; `None` where there is none.
+    /// Returns the open connection, waking it if it rests; `None` in other stages.
     fn awake(&mut self) -> Result<Option<&mut Open<E>>, RecordError> {
         if matches!(self.stage, Stage::Resting(_)) {
             let nothing = Stage::Failed(None);
@@ -255,7 +255,7 @@ impl<E: End> OwnSession<E> {
         })
     }
 
-    /// Opens the records in `bytes`, in place. `Ok(true)`: the peer has closed its side.
+    /// Decrypts the records in `bytes` in place. `Ok(true)`: the peer has closed its side.
     pub(super) fn receive<T>(
         &mut self,
         bytes: &mut [u8],
@@ -284,7 +284,7 @@ impl<E: End> OwnSession<E> {
                 None => Ok(()),
             }),
         };
-        // Without a key nothing can be sent; the peer's silence will end the call.
+        // Without a key nothing can be sent; the call then ends by its deadline.
         if let Err(e) = sealed {
             tracing::debug!("nothing sealed: {e}");
         }
@@ -298,7 +298,7 @@ impl<E: End> OwnSession<E> {
         }
     }
 
-    /// Give up everything that can be made again, if nothing is under way.
+    /// Releases everything that can be rebuilt, if nothing is in progress.
     pub(super) fn rest(&mut self) {
         let can_rest =
             |open: &Open<E>| open.rests() && open.early.is_empty() && open.records.can_rest();
@@ -317,19 +317,19 @@ impl<E: End> OwnSession<E> {
         }
     }
 
-    /// See [`Records::fewest_to_come`].
+    /// Returns as [`Records::fewest_to_come`]; 0 where no low-water mark must be set.
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
             Stage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
-            // Part of a record may have come.
+            // Part of a record may have arrived already.
             Stage::Old(_) => plaintext.saturating_sub(MAX_RECORD as u64),
-            // What rests is held, not hurried: every byte wakes.
+            // Sessions that rest are mostly idle, so a low-water mark gains nothing.
             _ => 0,
         }
     }
 
-    /// Whether more may be sealed before what waits has been written. The end of a handshake
-    /// and the first request then leave in one write.
+    /// Returns whether more may be sealed before pending records are written. The end of a handshake and the
+    /// first request thus leave in one write.
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
             Stage::Open(open) if !open.rests() => open.records.outgoing().len() < MAX_PLAINTEXT,

@@ -1,13 +1,13 @@
-//! What is wrong with a PEM file, in words of our own: the library's errors quote the lines that it could not
-//! read, and these may be a private key's.
+//! Messages for invalid PEM files. The library's errors are not used, because they quote unreadable lines,
+//! which may belong to a private key.
 
 use rustls::pki_types::pem;
 
-/// A shell command that puts lost newlines back, with `{in}` and `{out}` for the files.
+/// A shell command that restores lost newlines, with `{in}` and `{out}` for the files.
 const PUT_NEWLINES_BACK: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
 
-/// Returns what is wrong with `content`, which the library refused with `error`. `mend` turns a command with
-/// `{in}` and `{out}` into one that can be typed.
+/// Returns the problem of `content`, which the library rejected with `error`. `mend` turns a command with
+/// `{in}` and `{out}` into one for the actual files.
 pub(super) fn problem(
     content: &[u8],
     error: &pem::Error,
@@ -32,7 +32,7 @@ pub(super) fn problem(
     format!("not valid PEM: {problem}")
 }
 
-/// Returns how newlines were lost, where something follows the end of a `-----BEGIN …-----` on its line.
+/// Returns how newlines were lost, if something follows `-----BEGIN …-----` on its line.
 fn lost_newlines(content: &[u8]) -> Option<&'static str> {
     const BEGIN_MARKER: &[u8] = b"-----BEGIN ";
     const DASHES: &[u8] = b"-----";

@@ -1,13 +1,11 @@
-//! The TLS 1.3 record layer (RFC 8446 §5) after the handshake: records opened where they
-//! lie in the worker's read buffer, so that a connection keeps only its keys and a record
-//! that arrived in part.
+//! The TLS 1.3 record layer (RFC 8446 §5) after the handshake. Records are decrypted in the worker's read
+//! buffer, so a connection stores only its keys and an incomplete record.
 //!
-//! Invariant: nothing of a record is seen before its tag has been checked, and after the
-//! first error nothing is opened any more. The handshake, the key schedule and tickets
-//! stay with the TLS library, behind [`KeySchedule`]. [`super::own`] and the fuzz target
-//! call this.
+//! Invariant: no content of a record is used before its tag was checked, and after the first error no record
+//! is opened. The handshake, the key schedule and tickets stay with the TLS library, behind [`KeySchedule`].
+//! [`super::own`] and the fuzz target call this.
 //!
-//! Long because opening and sealing are one layer, and share what is known of a record.
+//! The file is long because opening and sealing are one layer and share the knowledge of the record format.
 
 mod error;
 mod rest;
@@ -17,25 +15,25 @@ use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 pub use error::{Failure, RecordError};
 pub use rest::{AtRest, Rekey};
 
-/// Type, version, length (RFC 8446 §5.1).
+/// Bytes of a record's header: type, version, length (RFC 8446 §5.1).
 pub(super) const HEADER_LENGTH: usize = 5;
-/// The most a record may hold of the protocol's bytes (§5.1).
+/// Maximum plaintext of a record in bytes (§5.1).
 pub const MAX_PLAINTEXT: usize = 1 << 14;
-/// …and encrypted, with padding, type and tag (§5.2).
+/// Maximum ciphertext of a record, with padding, type and tag (§5.2). Bytes.
 const MAX_CIPHERTEXT: usize = MAX_PLAINTEXT + 256;
-/// The largest record as it arrives, header included.
+/// Maximum size of a record with its header. Bytes.
 pub(super) const MAX_RECORD: usize = HEADER_LENGTH + MAX_CIPHERTEXT;
 const TAG_LENGTH: usize = 16;
-/// The longest message after the handshake, as the TLS library has it.
+/// Maximum length of a message after the handshake, as in the TLS library. Bytes.
 const MAX_HANDSHAKE: usize = 0xffff;
-/// What costs the peer little and brings nothing is bounded as the TLS library bounds it:
-/// records without content in a row,
+/// Maximum number of consecutive records without content. Like the two limits below, it bounds what costs a
+/// peer little, as the TLS library does.
 const MAX_EMPTY: u8 = 32;
-/// key updates without data between them,
+/// Maximum number of key updates without data between them.
 const MAX_KEY_UPDATES: u8 = 32;
-/// and `user_canceled` without the close_notify that is to follow it.
+/// Maximum number of `user_canceled` alerts without the close_notify that must follow.
 const MAX_WARNINGS: u8 = 4;
-/// Full-size records under one AES-GCM key: 2^24.5 keep the safety margin (§5.5).
+/// Maximum records under one AES-GCM key: up to 2^24.5 full-size records keep the safety margin (§5.5).
 const MAX_AES_RECORDS: u64 = 1 << 24;
 
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
@@ -49,26 +47,26 @@ const KEY_UPDATE: u8 = 24;
 const CLOSE_NOTIFY: u8 = 0;
 const USER_CANCELED: u8 = 90;
 
-/// Who holds the traffic secrets and the store of tickets: the TLS library.
+/// The holder of the traffic secrets and of the ticket store.
 pub trait KeySchedule {
-    /// The next key for sending (RFC 8446 §7.2).
+    /// Returns the next key for sending (RFC 8446 §7.2).
     ///
     /// # Errors
-    /// Those of the library, as for the others.
+    /// If the key cannot be derived.
     fn next_sending(&mut self) -> Result<Key, RecordError>;
-    /// The next key for receiving.
+    /// Returns the next key for receiving.
     ///
     /// # Errors
-    /// See above.
+    /// If the key cannot be derived.
     fn next_receiving(&mut self) -> Result<Key, RecordError>;
-    /// A `NewSessionTicket` (§4.6.1), without the message's header.
+    /// Processes a `NewSessionTicket` (§4.6.1), without the message's header.
     ///
     /// # Errors
-    /// See above.
+    /// If the ticket is invalid, or this end must not receive one.
     fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError>;
 }
 
-/// The three ciphers of TLS 1.3 here.
+/// The supported ciphers of TLS 1.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
     /// AES with 128-bit keys in GCM, used with SHA-256.
@@ -80,7 +78,7 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// Bytes of its key.
+    /// Returns the length of its key in bytes.
     pub fn key_length(self) -> usize {
         match self {
             Cipher::Aes128Gcm => 16,
@@ -89,7 +87,7 @@ impl Cipher {
     }
 }
 
-/// A traffic key with its nonces' base and the number of the next record (§5.3).
+/// A traffic key with its IV and the number of the next record (§5.3).
 pub struct Key {
     aead: LessSafeKey,
     iv: [u8; 12],
@@ -104,7 +102,7 @@ impl std::fmt::Debug for Key {
 }
 
 impl Key {
-    /// `None` where key and cipher don't fit.
+    /// Makes a key; `None` if its length does not fit the cipher.
     pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<Key> {
         let (algorithm, most) = match cipher {
             Cipher::Aes128Gcm => (&aead::AES_128_GCM, MAX_AES_RECORDS),
@@ -125,12 +123,12 @@ impl Key {
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;
         }
-        // A number is never used twice: the last one is not used at all.
+        // A number must never be reused, so the last one is not used at all.
         self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Sequence)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
 
-    /// Open a whole record in place: content, type and padding.
+    /// Decrypts a complete record in place; returns content, type and padding.
     #[inline]
     pub(super) fn open<'a>(&mut self, record: &'a mut [u8]) -> Result<&'a [u8], RecordError> {
         let (header, body) = record.split_at_mut(HEADER_LENGTH);
@@ -142,7 +140,7 @@ impl Key {
         Ok(inner)
     }
 
-    /// Seal `content` and behind it `kind`, its type and padding, as a record at the end of `out`.
+    /// Encrypts `content`, followed by `kind` (its type and padding), as a record at the end of `out`.
     #[inline]
     pub(super) fn seal(
         &mut self,
@@ -173,28 +171,28 @@ impl Key {
     }
 }
 
-/// What the peer has sent that brings nothing.
+/// Counts of received records that carry no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Idle {
-    /// Records without content in a row.
+    /// Consecutive records without content.
     empty: u8,
     /// Key updates since the last data.
     key_updates: u8,
 }
 
-/// One connection's records, both ways.
+/// The records of one connection in both directions.
 #[derive(Debug)]
 pub struct Records<K> {
     schedule: K,
     receiving: Key,
     sending: Key,
-    /// The beginning of a record whose rest has not arrived.
+    /// An incomplete record.
     partial: Vec<u8>,
-    /// The beginning of a handshake message whose rest is in a later record.
+    /// An incomplete handshake message, which continues in a later record.
     handshake: Vec<u8>,
     out: Vec<u8>,
     written: usize,
-    /// The peer wants new keys on our side, too.
+    /// Whether the peer has requested a key update of our side.
     update_asked: bool,
     idle: Idle,
     warnings: u8,
@@ -203,7 +201,7 @@ pub struct Records<K> {
 }
 
 impl<K: KeySchedule> Records<K> {
-    /// Both keys are at their next record.
+    /// Makes a record layer; both keys are at their next record.
     pub fn new(schedule: K, receiving: Key, sending: Key) -> Records<K> {
         Records {
             schedule,
@@ -221,17 +219,16 @@ impl<K: KeySchedule> Records<K> {
         }
     }
 
-    /// Who holds the keys.
+    /// Returns the key schedule.
     pub fn schedule(&self) -> &K {
         &self.schedule
     }
 
-    /// Open every whole record in `bytes`, in place, and hand what it holds to `take`.
-    /// `Ok(true)`: the peer has closed its side; what follows that is ignored (§6.1).
+    /// Decrypts every complete record in `bytes` in place and passes its content to `take`. `Ok(true)` means
+    /// that the peer has closed its side; bytes behind that are ignored (§6.1).
     ///
     /// # Errors
-    /// The first one ends it for good. An alert for the peer is then in
-    /// [`Records::outgoing`].
+    /// The first error is permanent. An alert for the peer is then in [`Records::outgoing`].
     pub fn receive<E>(
         &mut self,
         bytes: &mut [u8],
@@ -246,7 +243,7 @@ impl<K: KeySchedule> Records<K> {
             self.partial = Vec::new();
             self.handshake = Vec::new();
             if let Some(alert) = e.alert() {
-                // What can't be sealed any more is not sent.
+                // The alert is dropped if it cannot be sealed.
                 let _ = self.push(ALERT, &[2, alert]);
             }
         }
@@ -279,7 +276,7 @@ impl<K: KeySchedule> Records<K> {
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
-            // With the header the length is known, and with that whether it is whole.
+            // With the complete header, the record's length is known.
             if length_of(&self.partial)? == Some(self.partial.len()) {
                 let mut record = std::mem::take(&mut self.partial);
                 self.open(&mut record, take)?;
@@ -288,7 +285,7 @@ impl<K: KeySchedule> Records<K> {
         Ok(self.closed)
     }
 
-    /// Open one whole record.
+    /// Decrypts one complete record.
     fn open<E>(
         &mut self,
         record: &mut [u8],
@@ -326,7 +323,7 @@ impl<K: KeySchedule> Records<K> {
         }
     }
 
-    /// A record without content.
+    /// Counts a record without content.
     #[cold]
     fn empty(&mut self) -> Result<(), RecordError> {
         if self.idle.empty == MAX_EMPTY {
@@ -366,7 +363,7 @@ impl<K: KeySchedule> Records<K> {
         let mut rest = all.as_slice();
         while let [kind, a, b, c, after @ ..] = rest {
             let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
-            // Refused before the rest of it is waited for.
+            // Reject before waiting for the rest of the message.
             match *kind {
                 KEY_UPDATE if length != 1 => return Err(RecordError::KeyUpdate(length)),
                 NEW_SESSION_TICKET | KEY_UPDATE => {}
@@ -386,7 +383,7 @@ impl<K: KeySchedule> Records<K> {
         }
         let done = all.len() - rest.len();
         if done == all.len() {
-            // An idle connection keeps no buffer.
+            // An idle connection must not keep a buffer.
             return Ok(());
         }
         all.drain(..done);
@@ -394,7 +391,7 @@ impl<K: KeySchedule> Records<K> {
         Ok(())
     }
 
-    /// The peer's next record has its next key, so nothing may follow in this one (§5.1).
+    /// Switches to the peer's next key. The next record uses it, so no message may follow in this one (§5.1).
     fn key_update(&mut self, asked: u8, is_last: bool) -> Result<(), RecordError> {
         if !is_last {
             return Err(RecordError::KeyUpdateNotLast);
@@ -412,10 +409,10 @@ impl<K: KeySchedule> Records<K> {
         Ok(())
     }
 
-    /// Seal the protocol's bytes, in as many records as it takes.
+    /// Encrypts plaintext, in as many records as necessary.
     ///
     /// # Errors
-    /// When there is no key to go on with.
+    /// If no further key can be derived.
     pub fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
         let update = std::mem::take(&mut self.update_asked);
         if update && !plaintext.is_empty() {
@@ -430,7 +427,7 @@ impl<K: KeySchedule> Records<K> {
         Ok(())
     }
 
-    /// Bytes of the handshake that go out before any record of ours.
+    /// Queues bytes of the handshake that must be sent before any record.
     pub fn queue(&mut self, bytes: &[u8]) {
         self.out.extend_from_slice(bytes);
     }
@@ -438,13 +435,13 @@ impl<K: KeySchedule> Records<K> {
     /// Sends close_notify (§6.1).
     ///
     /// # Errors
-    /// When there is no key to go on with.
+    /// If no further key can be derived.
     pub fn close_notify(&mut self) -> Result<(), RecordError> {
         self.push(ALERT, &[1, CLOSE_NOTIFY])
     }
 
     fn update_sending(&mut self) -> Result<(), RecordError> {
-        // Not asking for one in return (§4.6.3).
+        // Does not request an update in return (§4.6.3).
         self.push(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0])?;
         self.sending = self.schedule.next_sending()?;
         Ok(())
@@ -454,41 +451,39 @@ impl<K: KeySchedule> Records<K> {
         self.sending.seal(content, &[kind], &mut self.out)
     }
 
-    /// Seal a record whose type and padding are whatever `inner` ends with: for tests of
-    /// the other side.
+    /// Encrypts a record whose type and padding are the end of `inner`: for tests of the receiving side.
     ///
     /// # Errors
-    /// When there is no key to go on with.
+    /// If no further key can be derived.
     #[doc(hidden)]
     pub fn seal_inner(&mut self, inner: &[u8]) -> Result<(), RecordError> {
         self.sending.seal(inner, &[], &mut self.out)
     }
 
-    /// The fewest bytes that can still arrive before `plaintext` more bytes of the
-    /// protocol have: with the largest records there are, less what is here in part.
+    /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes are available:
+    /// with records of maximum size, minus the incomplete record.
     pub fn fewest_to_come(&self, plaintext: u64) -> u64 {
         let records = plaintext.div_ceil(MAX_PLAINTEXT as u64);
         let wire = plaintext + records * (HEADER_LENGTH + 1 + TAG_LENGTH) as u64;
         wire.saturating_sub(self.partial.len() as u64)
     }
 
-    /// Sealed bytes that have not been written.
+    /// Returns the encrypted bytes that have not been written.
     pub fn outgoing(&self) -> &[u8] {
         &self.out[self.written..]
     }
 
-    /// So many of [`Records::outgoing`] have been written.
+    /// Removes `bytes` of [`Records::outgoing`] that were written.
     pub fn sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.out.len() {
-            // An idle connection keeps no buffer.
+            // An idle connection must not keep a buffer.
             (self.out, self.written) = (Vec::new(), 0);
         }
     }
 }
 
-/// The length of the record that begins here, header included; `None` until the header
-/// is whole.
+/// Returns the length of the record at the beginning of `bytes` with its header; `None` until the header is complete.
 fn length_of(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     let [kind, _, _, high, low, ..] = *bytes else {
         return Ok(None);

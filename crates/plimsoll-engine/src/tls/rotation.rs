@@ -1,10 +1,9 @@
-//! Files of TLS that may be replaced on disk while connections go on: a certificate with its key, and
-//! the CA and the lists of revoked certificates that clients' certificates are held to.
+//! TLS files that may be replaced while connections are open: a certificate with its key, and the CA file and
+//! revocation lists for clients' certificates.
 //!
-//! The files are looked at when a handshake asks for what they hold, once a second at most: there is
-//! no thread for it, and connections that are open keep what they were opened with. Where the
-//! files can't be used, or do not belong together because one of them has just been written, what
-//! was read before stays in use. [`super::TlsClient`] and the servers have one of each that they need.
+//! The files are checked when a handshake needs them, at most once a second: there is no thread for it, and
+//! open connections are not affected. If new files cannot be used, or do not match because only one of them
+//! was written yet, the previous contents stay in use. [`super::TlsClient`] and the servers use this.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -27,27 +26,27 @@ use super::trust::{Anchors, ClientCheck, Learned};
 use super::validity::{not_after, now};
 use super::version_1::parse;
 
-/// What changes when a file is replaced: its inode, its length, and when it was written.
+/// Identifies a version of a file: inode, length and modification time.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
-/// Two files, and what they held when they were last read.
+/// Two files, and what was last loaded from them.
 #[derive(Debug)]
 struct Kept<T> {
-    /// What each is to a person, and where it is. The first is the one to name.
+    /// Description and path of each file. Messages name the first.
     files: [(&'static str, PathBuf); 2],
-    /// The last second in which they were looked at.
+    /// The second of the last check.
     looked: AtomicU64,
     seen: Mutex<[Stamp; 2]>,
     held: RwLock<T>,
 }
 
 impl<T: Clone> Kept<T> {
-    /// What they hold now: `read`.
+    /// Loads the files' contents with `read`.
     fn read(
         files: [Named<'_>; 2],
         read: impl FnOnce() -> Result<T, FileError>,
     ) -> Result<Kept<T>, FileError> {
-        // Before the files are read: a change while reading shows as a change afterwards.
+        // Taken before reading: a change while reading then shows as a later change.
         let seen = files.map(stamp);
         Ok(Kept {
             looked: AtomicU64::new(now()),
@@ -70,7 +69,7 @@ impl<T: Clone> Kept<T> {
         held.clone()
     }
 
-    /// What they hold, read again by `renew` where they have changed.
+    /// Returns the contents, reloaded with `renew` if the files have changed.
     fn current(&self, renew: impl FnOnce() -> Result<(), FileError>) -> T {
         let second = now();
         if self.looked.swap(second, Ordering::Relaxed) != second {
@@ -92,28 +91,28 @@ impl<T: Clone> Kept<T> {
                 let [(what, path), _] = &self.files;
                 tracing::info!("{what} {}: read again", path.display());
             }
-            // One file of two may still be on its way: it is tried again.
+            // The other file may not be written yet; the next check tries again.
             Err(e) => tracing::warn!("{e}; the one from before stays in use"),
         }
     }
 }
 
-/// A certificate with its key, as its files hold it at the time.
+/// A certificate with its key that follows changes of its files.
 #[derive(Debug)]
 pub struct Rotating {
     provider: Arc<CryptoProvider>,
-    /// The certificate and its key.
+    /// The loaded certificate and key.
     shown: Kept<Arc<CertifiedKey>>,
     renewed: AtomicU64,
-    /// A server asked a client for it.
+    /// Whether a server has asked a client for it.
     doubted: AtomicBool,
-    /// A server has taken it.
+    /// Whether a server has accepted it.
     accepted: AtomicBool,
 }
 
 impl Rotating {
     /// # Errors
-    /// When one of the files is of no use, or they do not belong together.
+    /// If one of the files cannot be used, or they do not belong together.
     pub fn read(
         cert: Named<'_>,
         key: Named<'_>,
@@ -128,45 +127,45 @@ impl Rotating {
         })
     }
 
-    /// Reads the files again, whether or not they have changed.
+    /// Reloads the files, whether or not they have changed.
     ///
     /// # Errors
-    /// When they can't be used; what was shown before stays.
+    /// If they cannot be used; the previous certificate stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [cert, key] = self.shown.files();
         self.shown
             .replace(files::identity(cert, key, &self.provider)?);
         self.renewed.fetch_add(1, Ordering::Relaxed);
-        // Nothing is known of the new one.
+        // No server has accepted the new one yet.
         self.accepted.store(false, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How often the files were read again.
+    /// Returns how often the files were reloaded.
     pub fn renewed(&self) -> u64 {
         self.renewed.load(Ordering::Relaxed)
     }
 
-    /// The last second, since 1970, in which all that is shown is valid.
+    /// Returns the last second since 1970 in which the whole chain is valid.
     pub fn ends(&self) -> Option<u64> {
         let shown = self.shown.last();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
-    /// Whether a server has asked for it, and none has taken it yet.
+    /// Returns whether a server has asked for it, and none has accepted it yet.
     pub(super) fn may_be_refused(&self) -> bool {
         self.doubted.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Takes note that a server went on after it was shown.
+    /// Records that a server has accepted it.
     pub(super) fn was_accepted(&self) {
-        // Connections of all workers pass here, and only the first has something to write.
+        // Checked first to avoid contention: all workers' connections pass here.
         if !self.accepted.load(Ordering::Relaxed) {
             self.accepted.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Its file, and whom it names.
+    /// Returns its file, subject and issuer, for messages.
     pub(super) fn description(&self) -> String {
         let [Named(what, path), _] = self.shown.files();
         let shown = self.shown.last();
@@ -213,31 +212,31 @@ impl ResolvesClientCert for Rotating {
     }
 }
 
-/// Which certificates a CA file held, and what was revoked, in short.
+/// A digest of a CA file's certificates and of revocation lists.
 pub type Mark = [u8; 8];
 
-/// Judges clients' certificates by a CA file, and by lists of revoked certificates, as they are.
+/// Verifies clients' certificates with a CA file and revocation lists that may be replaced.
 #[derive(Debug)]
 pub struct RotatingCheck {
     provider: Arc<CryptoProvider>,
     learned: Arc<Learned>,
-    /// Of the CA file and the lists; without lists of the CA file twice.
+    /// Loaded from the CA file and the lists; without lists, from the CA file given twice.
     held: Kept<Held>,
     has_lists: bool,
 }
 
-/// What the files held.
+/// What was loaded from the files.
 #[derive(Clone, Debug)]
 struct Held {
     check: Arc<ClientCheck>,
     mark: Mark,
-    /// Of the CAs. They are lent for as long as there is a check, which does not end before its server, and a CA is
-    /// replaced once a year: none are dropped.
+    /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is the
+    /// server's, and CA files rarely change.
     names: &'static [DistinguishedName],
 }
 
 impl Held {
-    /// `before`: the names that are lent already.
+    /// Loads the files; `before` holds the names that are already leaked, which are reused if equal.
     fn read(
         (file, lists): (Named<'_>, Option<Named<'_>>),
         provider: &Arc<CryptoProvider>,
@@ -276,7 +275,7 @@ impl Held {
 
 impl RotatingCheck {
     /// # Errors
-    /// When one of the files is of no use.
+    /// If one of the files cannot be used.
     pub fn read(
         file: Named<'_>,
         lists: Option<Named<'_>>,
@@ -293,10 +292,10 @@ impl RotatingCheck {
         })
     }
 
-    /// Reads the files again, whether or not they have changed.
+    /// Reloads the files, whether or not they have changed.
     ///
     /// # Errors
-    /// When one of them can't be used; what was there before stays in use.
+    /// If one of them cannot be used; the previous contents stay in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [file, lists] = self.held.files();
         let lists = self.has_lists.then_some(lists);
@@ -306,13 +305,13 @@ impl RotatingCheck {
         Ok(())
     }
 
-    /// Returns what was learned of the clients' certificates.
+    /// Returns the observations about clients' certificates.
     pub fn learned(&self) -> &Arc<Learned> {
         &self.learned
     }
 
-    /// Which certificates are taken now. A session that was made when there were others is not to be
-    /// resumed: resuming checks no certificate.
+    /// Returns the digest of the current files. A session made under another digest must not be resumed,
+    /// since resumption verifies no certificate.
     pub fn mark(&self) -> Mark {
         self.current().mark
     }

@@ -1,9 +1,9 @@
-//! The traffic secrets of a connection, from which all its keys after the handshake follow
-//! (RFC 8446 §7.2, §7.3): a hundred bytes that stand in for the library's connection.
+//! The traffic secrets of a connection, from which all its keys after the handshake are derived (RFC 8446
+//! §7.2, §7.3): about a hundred bytes that replace the library's connection.
 //!
-//! The library gives these secrets to a key log and to nothing else, so [`Heard`] is one.
-//! Invariant: secrets are used only where the keys that follow from them are those that the
-//! library gave the connection. [`super::own`] calls this.
+//! The library passes these secrets only to a key log, which [`Heard`] implements. Invariant: secrets are
+//! used only if the keys derived from them equal those that the library gave the connection. [`super::own`]
+//! calls this.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -14,36 +14,36 @@ use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, KeyLog};
 use super::handshake::parts;
 use super::record::{Cipher, Key, KeySchedule, RecordError, Rekey};
 
-/// The labels of the key log (draft-ietf-tls-keylogfile).
+/// Labels of the key log (RFC 9850).
 const OF_CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
 const OF_SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
 
-/// The longest hash of a TLS 1.3 suite: SHA-384.
+/// Length of the longest hash of a TLS 1.3 suite (SHA-384). Bytes.
 const MAX_SECRET: usize = 48;
 const MAX_KEY: usize = 32;
 
 type Secret = [u8; MAX_SECRET];
 
-/// Which end of a connection is ours.
+/// Which end of the connection this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ours {
     Client,
     Server,
 }
 
-/// The first secrets of both directions.
+/// The first application traffic secrets of both directions.
 #[derive(Default)]
 pub(super) struct First {
     client: Option<Secret>,
     server: Option<Secret>,
 }
 
-/// Hears the secrets of whichever handshake goes on, for one thread's connections.
+/// A key log that captures the secrets of the handshake in progress, for one thread's connections.
 #[derive(Default)]
 pub(super) struct Heard(Mutex<First>);
 
 impl Heard {
-    /// What was logged since the last call, if anything.
+    /// Takes the secrets logged since the last call, if both directions were logged.
     pub(super) fn take(&self) -> Option<First> {
         let first = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         (first.client.is_some() && first.server.is_some()).then_some(first)
@@ -76,7 +76,7 @@ impl fmt::Debug for Heard {
     }
 }
 
-/// Both directions' secrets, and what they are for.
+/// The current traffic secrets of both directions, with their cipher.
 pub(super) struct TrafficSecrets {
     cipher: Cipher,
     ours: Ours,
@@ -85,11 +85,10 @@ pub(super) struct TrafficSecrets {
 }
 
 impl TrafficSecrets {
-    /// The secrets that were heard, if they are those of the connection whose keys
-    /// `extracted` holds.
+    /// Makes the secrets from logged ones if the connection's `extracted` keys are derived from them.
     ///
     /// # Errors
-    /// When they are not.
+    /// If they are not.
     pub(super) fn new(
         ours: Ours,
         first: First,
@@ -113,7 +112,7 @@ impl TrafficSecrets {
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
-    /// A single secret, in use both ways.
+    /// Makes secrets with the same one for both directions.
     #[cfg(any(test, fuzzing))]
     pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
         let mut padded = [0; MAX_SECRET];
@@ -167,7 +166,7 @@ impl TrafficSecrets {
         Ok(iv)
     }
 
-    /// The key for records from number `sequence` on (RFC 8446 §7.3).
+    /// Derives the key for records from number `sequence` on (RFC 8446 §7.3).
     fn key(&self, secret: &Secret, sequence: u64) -> Result<Key, RecordError> {
         let mut room = [0; MAX_KEY];
         let key = self.derive_key(secret, &mut room)?;
@@ -175,7 +174,7 @@ impl TrafficSecrets {
             .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
     }
 
-    /// The secret after `secret` (RFC 8446 §7.2).
+    /// Derives the secret that follows `secret` (RFC 8446 §7.2).
     fn next(&self, secret: &Secret) -> Result<Secret, RecordError> {
         let mut next = [0; MAX_SECRET];
         let length = self.hash().len();
@@ -203,7 +202,7 @@ impl KeySchedule for TrafficSecrets {
 
     fn ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
         match self.ours {
-            // Of no use to a client that resumes nothing.
+            // Ignored: resting clients do not resume sessions.
             Ours::Client => Ok(()),
             Ours::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
         }
@@ -220,7 +219,7 @@ impl Rekey for TrafficSecrets {
     }
 }
 
-/// How much is to be derived.
+/// Number of bytes to derive.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -310,7 +309,7 @@ mod tests {
             secrets.next_sending().unwrap();
             assert!(before != once && once != secrets.sending && before != secrets.sending);
             assert_eq!(secrets.receiving, before);
-            // The room that a shorter hash leaves stays empty.
+            // The unused end after a shorter hash stays zero.
             let length = secrets.hash().len();
             assert!(secrets.sending[length..].iter().all(|byte| *byte == 0));
         }

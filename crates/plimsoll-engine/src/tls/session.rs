@@ -1,6 +1,6 @@
-//! One end of a TLS connection: plaintext in, records out, and the reverse, whosever records they are.
+//! One end of a TLS connection, with the TLS library's record layer or our own.
 //!
-//! Clients' are made by [`super::TlsClient`], servers' by [`ServerSessions`].
+//! Client ends are made by [`super::TlsClient`], server ends by [`ServerSessions`].
 
 use std::convert::identity;
 use std::io::{self, Write};
@@ -20,20 +20,20 @@ use super::whole::{SessionError, WholeSession};
 /// One end of one TLS connection. Owns no socket.
 pub struct Session<E: End>(pub(super) Layer<E>);
 
-/// The client's end of one that the engine makes.
+/// The client end of a connection that the engine makes.
 pub(crate) type TlsSession = Session<UnbufferedClientConnection>;
 
-/// The server's end.
+/// The server end of a connection.
 pub type ServerSession = Session<UnbufferedServerConnection>;
 
-/// The record layer ([`super::RecordLayer`]): whose it is.
+/// The implementation of the record layer ([`super::RecordLayer`]).
 pub(super) enum Layer<E: End> {
     Library(Box<WholeSession<E>>),
     Own(OwnSession<E>),
 }
 
 impl<E: End> Session<E> {
-    /// Nothing can be sealed yet.
+    /// Returns whether the handshake is in progress, so that nothing can be sealed.
     pub fn is_handshaking(&self) -> bool {
         match &self.0 {
             Layer::Library(session) => session.is_handshaking(),
@@ -41,7 +41,7 @@ impl<E: End> Session<E> {
         }
     }
 
-    /// What the handshake agreed on; `None` until it is over, and at rest.
+    /// Returns what the handshake negotiated; `None` until it is complete, and after the session has rested.
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
             Layer::Library(session) => session.agreement(),
@@ -49,11 +49,11 @@ impl<E: End> Session<E> {
         }
     }
 
-    /// Takes what arrived, in place, and hands on what it holds. `Ok(true)`: the peer said
-    /// goodbye (close_notify, RFC 8446 §6.1).
+    /// Decrypts received bytes in place and passes their content to `take`. `Ok(true)` means that the peer
+    /// sent close_notify (RFC 8446 §6.1).
     ///
     /// # Errors
-    /// The fault in the handshake or a record. The alert for the peer then waits to be sent.
+    /// If the handshake or a record is invalid. The alert for the peer then waits to be sent.
     pub fn receive(
         &mut self,
         bytes: &mut [u8],
@@ -67,7 +67,7 @@ impl<E: End> Session<E> {
         self.open(rest, &mut take, identity)
     }
 
-    /// Goes on with the handshake, if it is not over; what it did not take of `bytes` is to be opened.
+    /// Continues the handshake if it is in progress; returns the rest of `bytes`, which must be opened.
     pub(crate) fn handshake<'b>(
         &mut self,
         bytes: &'b mut [u8],
@@ -83,11 +83,11 @@ impl<E: End> Session<E> {
         Ok(&mut bytes[taken..])
     }
 
-    /// Opens records, where they are our own in place, and hands on what they hold. `Ok(true)`: as of
+    /// Opens records (in place, with our own layer) and passes their content to `take`. Returns as
     /// [`Session::receive`].
     ///
     /// # Errors
-    /// That of `take`, or what `fault` makes of the records' error.
+    /// The error of `take`, or that of a record, converted by `fault`.
     #[inline]
     pub(crate) fn open<T>(
         &mut self,
@@ -104,7 +104,7 @@ impl<E: End> Session<E> {
         }
     }
 
-    /// Seals plaintext. Records wait in the session until they are sent.
+    /// Encrypts plaintext into records, which wait in the session until they are sent.
     pub fn seal(&mut self, plaintext: &[u8]) {
         match &mut self.0 {
             Layer::Library(session) => session.seal(plaintext),
@@ -127,10 +127,10 @@ impl<E: End> Session<E> {
         }
     }
 
-    /// Writes waiting records to `socket` until it takes no more.
+    /// Writes pending records to `socket` until it accepts no more.
     ///
     /// # Errors
-    /// Those of the socket, `WouldBlock` where it takes no more now.
+    /// Returns the socket's errors, including `WouldBlock`.
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         while self.wants_write() {
             let wrote = match &mut self.0 {
@@ -148,7 +148,7 @@ impl<E: End> Session<E> {
         Ok(())
     }
 
-    /// Gives up everything that can be made again, if nothing is under way.
+    /// Releases everything that can be rebuilt, if nothing is in progress.
     pub fn rest(&mut self) {
         match &mut self.0 {
             Layer::Library(_) => {}
@@ -158,8 +158,8 @@ impl<E: End> Session<E> {
 }
 
 impl TlsSession {
-    /// Bytes that may go out with the `ClientHello` (0-RTT, RFC 8446 §2.3): what the plan wants
-    /// and the ticket allows.
+    /// Returns how many bytes may be sent as early data (0-RTT, RFC 8446 §2.3): 0 if the plan or the ticket
+    /// does not allow any.
     pub(crate) fn early_room(&mut self) -> usize {
         match &mut self.0 {
             Layer::Library(session) => {
@@ -170,7 +170,7 @@ impl TlsSession {
         }
     }
 
-    /// Seals plaintext for that, as far as there is room; returns how much.
+    /// Encrypts plaintext as early data as far as allowed; returns how much.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.0 {
             Layer::Library(session) => {
@@ -181,7 +181,7 @@ impl TlsSession {
         }
     }
 
-    /// Whether the server took up the protocol asked for.
+    /// Returns the protocol that the server chose by ALPN.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match &self.0 {
             Layer::Library(session) => session.connection.alpn_protocol(),
@@ -189,7 +189,7 @@ impl TlsSession {
         }
     }
 
-    /// The fewest bytes that the socket must still give before `plaintext` bytes have come.
+    /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes can be decrypted.
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.0 {
             // The library doesn't report how much of a record it holds: at most all of one.
@@ -198,7 +198,7 @@ impl TlsSession {
         }
     }
 
-    /// Whether more may be sealed before what waits has been written.
+    /// Returns whether more may be sealed before pending records are written.
     pub(crate) fn has_room(&self) -> bool {
         match &self.0 {
             Layer::Library(session) => !session.connection.wants_write(),
@@ -206,7 +206,7 @@ impl TlsSession {
         }
     }
 
-    /// Bytes of sealed records that wait, where they are our own.
+    /// Returns the bytes of pending records, with our own record layer.
     pub(crate) fn unsent(&self) -> usize {
         match &self.0 {
             Layer::Library(_) => 0,
@@ -215,17 +215,17 @@ impl TlsSession {
     }
 }
 
-/// Where the sessions of one thread's connections come from.
+/// Makes the server sessions of one thread's connections.
 #[derive(Clone, Debug)]
 pub struct ServerSessions {
     config: Arc<ServerConfig>,
-    /// `None`: the records are the library's.
+    /// The key log for our own record layer; `None` with the library's.
     heard: Option<Arc<Heard>>,
 }
 
 impl ServerSessions {
-    /// Sessions as `config` has them, but that the library hands its secrets over: those of TLS 1.3.
-    /// Threads need one each.
+    /// Makes sessions with `config` whose TLS 1.3 secrets the library hands over to our own record layer.
+    /// Each thread needs its own.
     pub fn new(config: &ServerConfig) -> ServerSessions {
         let heard = Arc::new(Heard::default());
         let mut sessions = ServerSessions::of_library(config);
@@ -236,10 +236,10 @@ impl ServerSessions {
         sessions
     }
 
-    /// Sessions whose records are the library's, of TLS 1.2 too. They rest at their full size.
+    /// Makes sessions with the library's record layer, which also supports TLS 1.2. Idle ones are not reduced.
     pub fn of_library(config: &ServerConfig) -> ServerSessions {
         let mut config = config.clone();
-        // Bytes before the handshake's end would have no owner.
+        // Early data is not supported.
         config.max_early_data_size = 0;
         ServerSessions {
             config: Arc::new(config),
@@ -247,10 +247,10 @@ impl ServerSessions {
         }
     }
 
-    /// A session for a connection that was accepted.
+    /// Makes a session for an accepted connection.
     ///
     /// # Errors
-    /// Those of the library, for a configuration that makes no sense.
+    /// Returns the library's errors for an invalid configuration.
     pub fn session(&self) -> Result<ServerSession, SessionError> {
         let config = Arc::clone(&self.config);
         let layer = match &self.heard {

@@ -1,10 +1,8 @@
-//! Handshakes of every shape: two ends talk over a [`path`] that cuts what they send into
-//! records and reads of any size. TLS lets a peer cut its messages so (RFC 8446 §5.1), and
-//! none of ours does.
+//! Handshake fuzzing: two ends talk over a [`path`] that cuts what they send into records and reads of any
+//! size. TLS allows that (RFC 8446 §5.1), but none of our peers does it.
 //!
-//! One end is ours and one the library's; what ours makes of a shape is held to what the
-//! library's own connection makes of the same. The property test of
-//! [`super::handshake`] and the fuzz target call this.
+//! One end is ours and one the library's; our result is compared with that of the library's own connection
+//! for the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
 
 use std::sync::Arc;
 
@@ -31,54 +29,54 @@ use path::{Path, Tap};
 
 pub use path::Choices;
 
-/// What both ends are set to.
+/// The settings of both ends.
 #[derive(Clone)]
 pub struct Setup {
-    /// The settings of either form of the client.
+    /// The client's settings, for each implementation.
     pub client: ClientConfig,
-    /// The settings of either form of the server.
+    /// The server's settings, for each implementation.
     pub server: ServerConfig,
     cipher: Cipher,
     name: ServerName<'static>,
 }
 
-/// Whose code the end under test is.
+/// The implementation of the end under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// The TLS library's.
+    /// The TLS library's own connection.
     Library,
-    /// Ours, with the library behind it.
+    /// Our record layer, with keys from the library's connection.
     Own,
-    /// The form that rests (of servers there is no other).
+    /// Our record layer, with keys from secrets, which can rest (the only one for servers).
     Lean,
 }
 
-/// The shapes of what the client says and of what the server says.
+/// The segmentation of both directions: client to server, and server to client.
 pub type Shape<'a> = [Choices<'a>; 2];
 
-/// What one end of a conversation came to.
+/// The final state of one end of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// The client's outcome, or the error of the server's library.
+    /// The client's outcome code, or the error of the server's library.
     pub error: Option<String>,
     /// The plaintext that it received.
     pub heard: Vec<u8>,
-    /// The peer has closed its side.
+    /// Whether the peer has closed its side.
     pub closed: bool,
-    /// It says that the session was resumed.
+    /// Whether it reports a resumed session.
     pub resumed: bool,
-    /// It says that there was a HelloRetryRequest.
+    /// Whether it reports a HelloRetryRequest.
     pub retried: bool,
 }
 
-/// A conversation of two ends.
+/// The result of a conversation between two ends.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Conversation {
-    /// What the client came to.
+    /// The client's final state.
     pub client: Came,
-    /// What the server came to.
+    /// The server's final state.
     pub server: Came,
-    /// The path left everything as it was, but for where it was cut.
+    /// Whether the path only changed the segmentation and did not tamper with records.
     pub legal: bool,
 }
 
@@ -92,11 +90,11 @@ pub fn server_text() -> Vec<u8> {
     (0..17_000u32).map(|n| (n % 251) as u8).collect()
 }
 
-/// Where a client's conversations begin: with what earlier ones left behind.
+/// A client, with the tickets of its earlier conversations.
 pub struct Client(TlsClient);
 
 impl Client {
-    /// What a session that failed is counted as.
+    /// Returns the outcome code of a failed session.
     pub(super) fn outcome(&self, fault: &SessionError) -> &'static str {
         self.0.explained(fault).0.code()
     }
@@ -104,36 +102,36 @@ impl Client {
 
 #[cfg(test)]
 impl Client {
-    /// The next connection's, with its `ClientHello` to be written.
+    /// Makes a session for the next connection, with its `ClientHello` pending.
     pub(super) fn session(&self) -> super::TlsSession {
         self.0.session().expect("the settings make sense")
     }
 }
 
-/// What a handshake is made longer with.
+/// Additions that make a handshake longer.
 #[derive(Clone, Copy, Default)]
 pub struct Long {
-    /// Certificates behind the server's own.
+    /// Number of certificates after the server's own.
     pub chain: usize,
-    /// Names of authorities in the request for the client's, of a hundred bytes each.
+    /// Number of CA names in the certificate request, of a hundred bytes each.
     pub authorities: usize,
 }
 
-/// What the server asks for.
+/// What the server demands of the client.
 #[derive(Clone, Copy)]
 pub struct Asks {
-    /// The client's certificate.
+    /// A client certificate.
     pub mutual: bool,
-    /// A group that the client does not guess.
+    /// A key exchange group for which the client has sent no share.
     pub retried: bool,
 }
 
 impl Setup {
-    /// Both ends show `certificate`, for localhost and of a kind whose signatures are always as
-    /// long: the same choices then are the same shape.
+    /// Makes settings in which both ends present `certificate`, valid for localhost, with fixed-length
+    /// signatures, so that the same choices give the same segmentation.
     ///
     /// # Errors
-    /// When the settings make no sense.
+    /// If the settings are invalid.
     pub fn new(
         certificate: &CertificateDer<'static>,
         key: &PrivateKeyDer<'static>,
@@ -175,7 +173,7 @@ impl Setup {
             .with_protocol_versions(&versions)?;
         let server = if mutual {
             let names = (0..long.authorities).map(|n| {
-                // A sequence of that many bytes, as far as anybody looks.
+                // A DER sequence of that length with arbitrary contents.
                 let mut name = vec![0x30, 98];
                 name.resize(100, (n % 251) as u8);
                 DistinguishedName::from(name)
@@ -201,12 +199,12 @@ impl Setup {
         })
     }
 
-    /// A client that no conversation has taught anything.
+    /// Makes a client without tickets that stores none.
     pub fn client(&self, whose: Whose) -> Client {
         self.client_with(whose, false)
     }
 
-    /// One that keeps tickets.
+    /// Makes a client that stores tickets.
     pub fn resuming_client(&self, whose: Whose) -> Client {
         self.client_with(whose, true)
     }
@@ -231,10 +229,10 @@ impl Setup {
         Client(client.for_worker())
     }
 
-    /// A client of `client`'s kind talks to the library's server.
+    /// Lets `client` talk to the library's server.
     ///
     /// # Errors
-    /// When the settings make no sense.
+    /// If the settings are invalid.
     pub fn converse(
         &self,
         client: &Client,
@@ -248,11 +246,11 @@ impl Setup {
         Ok(Path::new(self.cipher, &tap, shape).carry(ours, server))
     }
 
-    /// The library's client talks to a server that is ours or the library's. `config` is that of
-    /// the client, with what it remembers.
+    /// Lets the library's client talk to a server of the given implementation. `config` is the client's, with
+    /// its stored tickets.
     ///
     /// # Errors
-    /// When the settings make no sense.
+    /// If the settings are invalid.
     pub fn serve(
         &self,
         whose: Whose,
@@ -278,10 +276,10 @@ impl Setup {
     }
 }
 
-/// One end of a conversation, served as a worker or a server serves it.
+/// One end of a conversation, driven as a worker or a server drives it.
 struct Speaker<'a, E: End> {
     session: Session<E>,
-    /// It reports by outcomes.
+    /// The client that maps errors to outcomes; `None` for plain library errors.
     client: Option<&'a Client>,
     came: Came,
 }
@@ -321,12 +319,12 @@ impl<'a, E: End> Speaker<'a, E> {
 
     fn give(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        // A vector takes everything.
+        // Writing to a vector cannot fail.
         let _ = self.session.flush(&mut bytes);
         bytes
     }
 
-    /// The handshake is over: says `text`.
+    /// Records what was negotiated and sends `text` after the handshake.
     fn speak(&mut self, text: &[u8]) {
         let agreed = self.session.agreement().unwrap_or_default();
         (self.came.resumed, self.came.retried) = (agreed.resumed, agreed.retried);

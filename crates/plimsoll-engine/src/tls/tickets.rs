@@ -1,9 +1,10 @@
-//! Session tickets of one worker's connections, for resumption (RFC 8446 §4.6.1).
+//! Session tickets of one worker's connections, for resumption (RFC 8446 §4.6.1). The TLS library stores and
+//! takes them here.
 //!
-//! A ticket is used once, the newest first. The TLS library's own store keeps eight a
-//! server, so that all but eight of the connections in flight would have to do a full
-//! handshake; this one keeps as many as connections can be in flight. Resuming checks no
-//! certificate, so a ticket is as good as what its session's certificates were, and no longer.
+//! A ticket is used once, the newest first. The TLS library's own store keeps eight per server, so all but
+//! eight of the connections being made would need a full handshake; this store keeps as many as connections
+//! can be made at once. Resumption verifies no certificate, so a ticket expires with the certificates of its
+//! session.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,10 +17,10 @@ use rustls::pki_types::ServerName;
 use super::trust::Learned;
 use super::validity::now;
 
-/// A server may send several tickets a connection, so the oldest have to go.
+/// Maximum number of tickets; a server may send several per connection, so the oldest are dropped.
 const MAX_TICKETS: usize = 32_768;
 
-/// Tickets for one server: all connections of a run go to the same.
+/// Tickets for one server, since all connections of a run use the same target.
 pub(crate) struct Tickets {
     kept: Mutex<Kept>,
     learned: Arc<Learned>,
@@ -28,31 +29,31 @@ pub(crate) struct Tickets {
 #[derive(Default)]
 struct Kept {
     tickets: VecDeque<Dated>,
-    /// The session of TLS 1.2, in which one may be resumed again and again (RFC 5077).
+    /// The TLS 1.2 session, which may be resumed repeatedly (RFC 5077).
     lasting: Option<(Tls12ClientSessionValue, u64)>,
-    /// Full handshakes that are still to be made, where a share of them is.
+    /// Number of full handshakes still to be made, where the plan asks for a share of them.
     owed: f64,
-    /// The connection that is begun makes one.
+    /// Whether the connection being started makes a full handshake.
     withheld: bool,
 }
 
-/// A ticket, and the last second, since 1970, in which it may be used.
+/// A ticket, and the last second since 1970 in which it may be used.
 type Dated = (Tls13ClientSessionValue, u64);
 
 impl Tickets {
-    /// More than connections come up short of: a ticket costs a key derivation, so beyond
-    /// this a connection keeps one, as it used one, and not all that a server sends.
+    /// Above this number of tickets a connection stores only one, since it used one: each stored ticket costs
+    /// a key derivation.
     const HIGH_WATER: usize = 256;
 
-    /// Makes an empty store for sessions whose certificates `learned` knows of.
+    /// Makes an empty store; `learned` tells until when the sessions' certificates are valid.
     pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
         let kept = Mutex::default();
         Tickets { kept, learned }
     }
 
-    /// Before a connection is begun, where `share` of them are to make a full handshake: those that do are handed
-    /// nothing out. One that has no ticket makes one anyway, and counts, so that over a run the share is what was
-    /// asked for.
+    /// Called before a connection is started, where `share` of them must make a full handshake: those get no
+    /// ticket. A connection without an available ticket counts as well, so that the share is right over a
+    /// run.
     pub(crate) fn begin(&self, share: f64) {
         let mut kept = self.kept();
         let has_none = kept.tickets.is_empty() && kept.lasting.is_none();
@@ -68,7 +69,7 @@ impl Tickets {
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
-        // It is whole between any two statements.
+        // The state is consistent between any two statements.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,7 +120,7 @@ impl ClientSessionStore for Tickets {
 
 impl fmt::Debug for Tickets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Tickets are secret.
+        // Tickets are secrets and must not be printed.
         write!(f, "{} tickets", self.kept().tickets.len())
     }
 }

@@ -1,13 +1,13 @@
-//! Which certificates of a peer are taken, and what was out of the ordinary about them.
+//! Verification of peers' certificates, and a record of exceptional acceptances.
 //!
-//! The TLS library judges certificates as public ones are judged: version 3, signed by a trusted
-//! CA, for one of the subject alternative names. Test beds have others, and those are taken where
-//! the operator gave what they are held to: a certificate of the CA file itself, byte for byte; one of
-//! version 1 that a certificate of the CA file signed; one whose only name is the common name; one
-//! with a known fingerprint; on request any. None that has expired is taken, but on that request.
-//! What was taken in such a way is kept in [`Learned`], for the report.
+//! The TLS library verifies certificates like public ones: version 3, signed by a trusted CA, valid for one
+//! of the subject alternative names. Test beds use others, which are accepted if the operator provided what
+//! they are checked against: a certificate that is in the CA file itself, byte for byte; one of version 1
+//! that a certificate of the CA file signed; one whose only name is the common name; one with a known
+//! fingerprint; on request any. Expired ones are accepted only in the last case. Acceptances of these kinds
+//! are recorded in [`Learned`], for the report.
 //!
-//! Long because every way in which a certificate is taken is here, so that none is taken in another.
+//! The file is long because all ways of accepting a certificate are in it, so that no other file accepts one.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,7 +41,7 @@ mod sentences;
 
 pub use client::ClientCheck;
 
-/// Why a certificate is refused, where the TLS library has no words for it.
+/// Reasons for rejecting a certificate that the TLS library has no error for.
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(
@@ -66,25 +66,26 @@ impl From<Refused> for Error {
     }
 }
 
-/// Certificates that are trusted: those of a file, or the system's.
+/// Trusted CA certificates: those of a file, or the system's.
 #[derive(Debug)]
 pub struct Anchors {
     roots: Arc<RootCertStore>,
-    /// Of a file. The system's vouch for what they sign in the ordinary way and for nothing else.
+    /// Certificates of the CA file. Empty for the system's store, whose certificates are not accepted as
+    /// peers' own and cannot vouch for version 1 certificates.
     pub(super) given: Vec<CertificateDer<'static>>,
-    /// What is revoked: a list (RFC 5280 §5) of every issuer in a chain. A chain with an issuer that has
-    /// none is refused, and so is one whose list has expired: nothing is known of it.
+    /// Revocation lists (RFC 5280 §5), one for every issuer in a chain. A chain is rejected if an issuer has
+    /// no list, or an expired one, because its status is then unknown.
     pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Checks chains of servers, and their names.
+    /// Verifies chains and names of servers.
     servers: Arc<WebPkiServerVerifier>,
 }
 
-/// The library's check of servers by `roots` and `lists`.
+/// Makes the library's verifier of servers with `roots` and `lists`.
 fn servers(
     roots: &Arc<RootCertStore>,
     lists: &[CertificateRevocationListDer<'static>],
 ) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
-    // Which suites and groups there are is nothing to it.
+    // The provider's suites and groups do not matter here.
     let provider = Arc::new(aws_lc_rs::default_provider());
     WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider)
         .with_crls(lists.iter().cloned())
@@ -93,10 +94,10 @@ fn servers(
 }
 
 impl Anchors {
-    /// The certificates of a file.
+    /// Reads the certificates of a file.
     ///
     /// # Errors
-    /// When it can't be read, or holds something else.
+    /// If it cannot be read, or holds something else.
     pub fn read(file: Named<'_>) -> Result<Anchors, FileError> {
         let given = files::certificates(file)?;
         let mut roots = RootCertStore::empty();
@@ -108,7 +109,7 @@ impl Anchors {
         Anchors::of(roots, given).map_err(|e| file.bad(e))
     }
 
-    /// Trusts these roots, and has no lists of revoked certificates.
+    /// Makes trust anchors of `roots`, without revocation lists.
     fn of(
         roots: RootCertStore,
         given: Vec<CertificateDer<'static>>,
@@ -122,10 +123,10 @@ impl Anchors {
         })
     }
 
-    /// With the lists of a file, to which certificates are held, too.
+    /// Adds the revocation lists of a file.
     ///
     /// # Errors
-    /// When it can't be read, or holds no list.
+    /// If it cannot be read, or holds no list.
     pub fn with_lists(self, file: Named<'_>) -> Result<Anchors, FileError> {
         let lists = files::revocation_lists(file)?;
         let servers = servers(&self.roots, &lists)
@@ -137,14 +138,15 @@ impl Anchors {
         })
     }
 
-    /// The system's trust store; `None` where it is empty.
+    /// Returns the system's trust store; `None` if it is empty.
     pub(super) fn of_system() -> Option<Anchors> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         Anchors::of(roots, Vec::new()).ok()
     }
 
-    /// Judges what is taken because of the file alone; `None`: nothing is, ask the library.
+    /// Verifies certificates that are accepted because of the CA file alone; `None` if that does not apply
+    /// and the library must verify.
     fn taken<'a>(
         &self,
         end_entity: &'a CertificateDer<'_>,
@@ -174,8 +176,8 @@ impl Anchors {
         self.given.iter().any(|given| given == certificate)
     }
 
-    /// The common name is the name of a server only where there is no other, and nobody who had a say
-    /// restricted names: the restriction is of alternative names.
+    /// Checks the common name, which counts as the server's name only if there is no alternative name and no
+    /// issuer constrains names, since constraints apply to alternative names.
     fn check_common_name(
         &self,
         certificate: &X509Certificate<'_>,
@@ -204,14 +206,14 @@ impl Anchors {
         }
     }
 
-    /// What `error` of the library means for a certificate: its own words, or better ones.
+    /// Returns the library's error or a more precise one, and an explanation if there is one.
     fn explained(
         &self,
         error: Error,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
     ) -> (Error, Option<String>) {
-        // The library looks at the CA flag first.
+        // The library checks the CA flag first.
         let flagged = match &error {
             Error::InvalidCertificate(CertificateError::Other(_)) => parse(end_entity).ok(),
             _ => None,
@@ -230,7 +232,7 @@ impl Anchors {
         (error, why.flatten())
     }
 
-    /// Which certificate is not there that would lead from `end_entity` to a trusted one.
+    /// Explains which certificate is missing between `end_entity` and a trusted one.
     fn missing(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -278,7 +280,7 @@ impl Anchors {
     }
 }
 
-/// What is taken because it is in the CA file, or a certificate there signed it.
+/// A certificate accepted because it is in the CA file, or was signed by one there.
 enum Given<'a> {
     Itself,
     Version1(Box<X509Certificate<'a>>),
@@ -288,7 +290,7 @@ fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
     certificate.issuer().as_raw() == certificate.subject().as_raw()
 }
 
-/// Whether the name in a certificate, whose first label may be `*`, means `wanted` (RFC 6125 §6.4).
+/// Returns whether a certificate's name, whose first label may be `*`, matches `wanted` (RFC 6125 §6.4).
 fn is_named(presented: &str, wanted: &str) -> bool {
     let wanted = wanted.trim_end_matches('.');
     match presented.strip_prefix("*.") {
@@ -299,23 +301,23 @@ fn is_named(presented: &str, wanted: &str) -> bool {
     }
 }
 
-/// What was learned of the peers whose certificates were judged.
+/// What was observed about peers and their certificates during verification.
 #[derive(Debug)]
 pub struct Learned {
-    /// The server asked for a client certificate.
+    /// Whether the server asked for a client certificate.
     asked: AtomicBool,
-    /// A bit for each of [`CertificateTaken::ALL`].
+    /// Exceptional acceptances, a bit for each of [`CertificateTaken::ALL`].
     taken: AtomicU8,
-    /// Why the last certificate without a trusted issuer has none.
+    /// Explanation for the last certificate without a trusted issuer.
     why: Mutex<Option<String>>,
-    /// The last second, since 1970, in which all that was taken is valid.
+    /// Last second since 1970 in which all accepted certificates are valid.
     until: AtomicU64,
     seen: Mutex<Seen>,
-    /// Replacements that no connection has counted yet.
+    /// Replaced certificates that no connection has counted yet.
     replaced: AtomicU64,
 }
 
-/// Certificates of servers that were seen, and how often the client's was read again.
+/// Server certificates seen so far, and how often the client's was reloaded.
 #[derive(Debug, Default)]
 struct Seen {
     last: Vec<u8>,
@@ -323,7 +325,7 @@ struct Seen {
     renewed: u64,
 }
 
-/// Servers of one target have no more certificates; with more, none counts as a replacement.
+/// Maximum number of distinct server certificates; beyond it none counts as a replacement.
 const MAX_SEEN: usize = 1024;
 
 impl Default for Learned {
@@ -348,7 +350,7 @@ impl Learned {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// What was out of the ordinary about the certificates that were taken.
+    /// Returns the exceptional ways in which certificates were accepted.
     pub fn taken(&self) -> Vec<CertificateTaken> {
         let taken = self.taken.load(Ordering::Relaxed);
         let known = CertificateTaken::ALL.iter().enumerate();
@@ -366,7 +368,7 @@ impl Learned {
         }
     }
 
-    /// Takes note of a certificate that was taken, and of when it or one that it rests on ends.
+    /// Records until when an accepted chain is valid.
     fn holds_until<'a>(&self, chain: impl Iterator<Item = &'a CertificateDer<'a>>) {
         let Some(until) = chain.filter_map(|c| not_after(c)).min() else {
             return;
@@ -374,7 +376,7 @@ impl Learned {
         self.rests_until(until);
     }
 
-    /// Takes note of a session that was resumed, whose certificates end with the second `until`.
+    /// Records a resumed session whose certificates are valid until the second `until`.
     pub fn rests_until(&self, until: u64) {
         let known = self.until.load(Ordering::Relaxed);
         let first = known == u64::MAX || known < now();
@@ -382,13 +384,13 @@ impl Learned {
         self.until.store(until, Ordering::Relaxed);
     }
 
-    /// The last second, since 1970, in which a session may be resumed whose certificates were
-    /// taken until now: resuming checks none.
+    /// Returns the last second since 1970 in which a session with the certificates accepted so far may be
+    /// resumed, since resumption verifies none.
     pub fn until(&self) -> u64 {
         self.until.load(Ordering::Relaxed)
     }
 
-    /// Takes note of a server's certificate that was taken.
+    /// Records an accepted server certificate.
     fn saw(&self, certificate: &CertificateDer<'_>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.last == **certificate {
@@ -405,7 +407,7 @@ impl Learned {
         }
     }
 
-    /// Takes note of how often the client's certificate was read again so far.
+    /// Records how often the client's certificate was reloaded so far.
     pub(super) fn was_renewed(&self, times: u64) {
         if times == 0 {
             return;
@@ -416,19 +418,19 @@ impl Learned {
         self.replaced.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Whether a certificate was replaced since this was asked last.
+    /// Returns whether a certificate was replaced since the last call.
     pub(super) fn took_replacement(&self) -> bool {
         self.replaced.load(Ordering::Relaxed) > 0 && self.replaced.swap(0, Ordering::Relaxed) > 0
     }
 
-    /// Why `error` is what it is, where more is known than it says.
+    /// Returns an explanation of `error`, if there is more than its message says.
     pub fn why(&self, error: &Error) -> Option<String> {
         let unknown = *error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
         why.clone().filter(|_| unknown)
     }
 
-    /// Keeps why a chain was refused, or until when one that was taken is valid.
+    /// Records why a chain was rejected, or until when an accepted one is valid.
     fn judged(
         &self,
         verdict: Result<(), Error>,
@@ -437,7 +439,7 @@ impl Learned {
         intermediates: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
         verdict.map_err(|e| self.explain(anchors.explained(e, end_entity, intermediates)))?;
-        // Nothing above a certificate that was given itself is looked at.
+        // Issuers of a certificate in the CA file are not verified.
         let above = if anchors.holds(end_entity) {
             &[]
         } else {
@@ -456,22 +458,22 @@ impl Learned {
     }
 }
 
-/// What a server's certificate is held to.
+/// How servers' certificates are verified.
 #[derive(Debug)]
 pub enum Trust {
-    /// Chains end with one of these.
+    /// A chain must lead to one of these.
     Anchors(Anchors),
-    /// Only these certificates, whoever issued them.
+    /// Only certificates with these fingerprints are accepted, whoever issued them.
     Pinned(Vec<Fingerprint>),
-    /// Whatever is shown.
+    /// Every certificate is accepted.
     Unchecked,
 }
 
 impl Trust {
-    /// As [`Anchors::with_lists`]; what holds certificates to no CA takes no list.
+    /// Adds revocation lists; only possible with trust anchors.
     ///
     /// # Errors
-    /// When the file can't be read, or holds no list.
+    /// If the file cannot be read or holds no list, or there are no trust anchors.
     pub(super) fn with_lists(self, file: Named<'_>) -> Result<Trust, FileError> {
         match self {
             Trust::Anchors(anchors) => Ok(Trust::Anchors(anchors.with_lists(file)?)),
@@ -480,18 +482,18 @@ impl Trust {
     }
 }
 
-/// Judges servers' certificates.
+/// Verifies servers' certificates.
 #[derive(Debug)]
 pub struct ServerCheck {
     trust: Trust,
     algorithms: WebPkiSupportedAlgorithms,
     learned: Arc<Learned>,
-    /// `None`: each chain is checked.
+    /// The cache of verified chains; `None` if each chain is verified.
     once: Option<CheckedOnce>,
 }
 
 impl ServerCheck {
-    /// What it finds is kept in `learned`.
+    /// Makes a verifier that records its observations in `learned`.
     pub fn new(trust: Trust, provider: &CryptoProvider, learned: Arc<Learned>) -> ServerCheck {
         ServerCheck {
             trust,
@@ -501,7 +503,7 @@ impl ServerCheck {
         }
     }
 
-    /// The same, but that a chain that was found good is not checked again for a while.
+    /// Enables the cache, so that a verified chain is not verified again for a while.
     #[must_use]
     pub(super) fn once(mut self) -> ServerCheck {
         self.once = Some(CheckedOnce::default());
@@ -526,7 +528,7 @@ impl ServerCheck {
             None => {
                 let servers = &anchors.servers;
                 match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
-                    // The library looks at the name last.
+                    // The library checks the name last.
                     Err(
                         library @ Error::InvalidCertificate(
                             CertificateError::NotValidForName
@@ -625,7 +627,7 @@ impl ServerCertVerifier for ServerCheck {
     }
 }
 
-/// The error of a signature in a handshake: that of the key, where no signature of it is taken.
+/// Replaces the error of a handshake signature if the key is too short for any signature.
 fn of_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
     match sentences::of_key(certificate) {
         Some(sentence) => Refused::Unsupported(sentence).into(),
@@ -633,7 +635,7 @@ fn of_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
     }
 }
 
-/// SHA-256 over the whole certificate, as `openssl x509 -fingerprint -sha256` prints it.
+/// Returns SHA-256 over the whole certificate, as `openssl x509 -fingerprint -sha256` prints it.
 fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());

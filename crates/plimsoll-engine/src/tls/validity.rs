@@ -1,7 +1,7 @@
-//! When a certificate ends (RFC 5280 §4.1.2.5), and the message about one that has.
+//! The expiry of certificates (RFC 5280 §4.1.2.5), and messages about it.
 //!
-//! What is read was taken as a certificate by the TLS library, or comes from a file of the
-//! operator; of anything else nothing is known, and nothing is read beyond its end.
+//! Input was accepted as a certificate by the TLS library, or comes from a file of the operator; for anything
+//! else the result is `None`, and nothing is read beyond its end.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -13,18 +13,18 @@ use x509_parser::prelude::FromDer;
 
 use super::der::behind;
 
-/// The last second, since 1970, in which `certificate` (DER) is valid; `None` where it is none.
+/// Returns the last second since 1970 in which `certificate` (DER) is valid; `None` if it is no certificate.
 pub fn not_after(certificate: &[u8]) -> Option<u64> {
-    // The serial number, the signature's algorithm and the issuer.
+    // Skips serial number, signature algorithm and issuer.
     let (_, validity) = Validity::from_der(behind(certificate, 3)?).ok()?;
     u64::try_from(validity.not_after.timestamp()).ok()
 }
 
-/// What `certificates` (a chain, DER) is refused for at the time of day: the first that has
-/// expired. For peers whose session is resumed, in which they are not checked again.
+/// Checks that no certificate of a chain (DER) has expired at the current time. For peers with a resumed
+/// session, in which certificates are not verified again.
 ///
 /// # Errors
-/// When one has expired.
+/// If one has expired.
 pub fn check_not_expired<'a>(
     certificates: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<(), rustls::Error> {
@@ -43,13 +43,13 @@ pub fn check_not_expired<'a>(
     }
 }
 
-/// The time of day, in seconds since 1970: what certificates are valid by.
+/// Returns the current time in seconds since 1970.
 pub fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 
-/// A moment, in seconds since 1970, as people read it.
+/// Formats a time in seconds since 1970 as UTC.
 pub fn utc(seconds: u64) -> String {
     i64::try_from(seconds)
         .ok()
@@ -57,7 +57,7 @@ pub fn utc(seconds: u64) -> String {
         .map_or_else(|| format!("{seconds} s after 1970"), |at| at.to_string())
 }
 
-/// A failure of TLS, as people read it: times of day are no numbers.
+/// Returns the message of a TLS error, with readable times.
 pub fn failure(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
@@ -109,7 +109,7 @@ mod tests {
             ((2024, 2, 29), 1_709_164_800),
             ((2026, 3, 1), 1_772_323_200),
             ((2049, 12, 31), 2_524_521_600),
-            // The year has four digits from here on.
+            // From 2050 on, the year has four digits (GeneralizedTime).
             ((2050, 1, 1), 2_524_608_000),
             ((2100, 3, 1), 4_107_542_400),
             ((9999, 12, 31), 253_402_214_400),

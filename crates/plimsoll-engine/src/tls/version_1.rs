@@ -1,9 +1,9 @@
-//! Certificates of X.509 version 1, which the TLS library rejects.
+//! Verification of X.509 version 1 certificates, which the TLS library rejects.
 //!
-//! `openssl x509 -req` without extensions makes them, and test beds are full of them. They can't
-//! say what they are for, so they are taken on narrow terms: a certificate that the operator gave
-//! must have signed them itself, with an algorithm that the library takes in any other
-//! certificate. ([why](../../../../docs/decisions/0004-version-1-certificates.md))
+//! `openssl x509 -req` without extensions makes them, and test beds are full of them. They cannot state their
+//! purpose, so they are accepted only under narrow conditions: a certificate that the operator provided must
+//! have signed them directly, with an algorithm that the library accepts in other certificates.
+//! ([why](../../../../docs/decisions/0004-version-1-certificates.md))
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{
@@ -20,7 +20,7 @@ use x509_parser::x509::AlgorithmIdentifier;
 
 use super::der::{SEQUENCE, VERSION_TAG, take};
 
-/// Whether a certificate is of version 1; of what is no certificate nothing is known.
+/// Returns whether a certificate is of version 1; false if it is no certificate.
 pub(super) fn is_version_1(certificate: &[u8]) -> bool {
     take(certificate, SEQUENCE)
         .and_then(|(certificate, _)| take(certificate, SEQUENCE))
@@ -28,7 +28,7 @@ pub(super) fn is_version_1(certificate: &[u8]) -> bool {
 }
 
 /// # Errors
-/// When it is no certificate from its first byte to its last.
+/// If the bytes are not exactly one certificate.
 pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
     match X509Certificate::from_der(certificate) {
         Ok(([], parsed)) => Ok(parsed),
@@ -36,10 +36,10 @@ pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certi
     }
 }
 
-/// Whether one of `given` signed `certificate`, which is of version 1.
+/// Checks that one of `given` signed `certificate`, which is of version 1.
 ///
 /// # Errors
-/// When none did: none has the issuer's name, or the signature is not of its key.
+/// If none has the issuer's name, or the signature does not match its key.
 pub(super) fn check_signed(
     certificate: &X509Certificate<'_>,
     given: &[CertificateDer<'_>],
@@ -56,7 +56,7 @@ pub(super) fn check_signed(
     }
     let mut why = CertificateError::UnknownIssuer;
     for issuer in given.iter().filter_map(|given| parse(given).ok()) {
-        // A name that is bound to some names can't be held to them by a certificate that has none.
+        // Name constraints cannot be enforced on a v1 certificate, which has no extensions.
         if issuer.subject().as_raw() != certificate.issuer().as_raw() || constrains_names(&issuer) {
             continue;
         }
@@ -80,8 +80,8 @@ pub(super) fn check_signed(
     Err(why.into())
 }
 
-/// Whether what nobody signed, around the body of a certificate, is as it has to be
-/// (RFC 5280 §4.1.1): the parser looks over some of it.
+/// Returns whether the unsigned parts around a certificate's body have the required form (RFC 5280 §4.1.1),
+/// which the parser checks only in part.
 fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
     const BIT_STRING: u8 = 0x03;
     let around = take(certificate, SEQUENCE)
@@ -94,10 +94,10 @@ fn is_framed(certificate: &[u8], algorithm: &[u8], signature: &[u8]) -> bool {
         })
 }
 
-/// Whether `certificate` may be used at `now`, in the TLS library's words.
+/// Checks that `certificate` is valid at `now`, with the TLS library's errors.
 ///
 /// # Errors
-/// When it has expired or is not valid yet.
+/// If it has expired or is not valid yet.
 pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), Error> {
     let at = |seconds: i64| {
         let seconds = u64::try_from(seconds).unwrap_or(0);
@@ -122,25 +122,25 @@ pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) ->
     Err(problem.into())
 }
 
-/// What of a certificate matters.
+/// Which fields of a certificate are relevant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Matters {
-    /// Its key alone, so it need not be one that the TLS library would read.
+    /// Its key alone, so the TLS library need not be able to parse it.
     Key,
     All,
 }
 
 impl Matters {
-    /// Of a certificate that was given itself (`is_given`), or of one that others vouch for.
+    /// Returns the relevant fields of a certificate that is in the CA file (`is_given`), or that must be verified.
     pub(super) fn of(is_given: bool) -> Matters {
         if is_given { Matters::Key } else { Matters::All }
     }
 }
 
-/// Whether the peer holds the key of `certificate`.
+/// Checks that the peer has the key of `certificate`.
 ///
 /// # Errors
-/// When it does not.
+/// If it does not.
 pub(super) fn check_held(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -158,7 +158,7 @@ pub(super) fn check_held(
 /// [`CertifiedKey::from_der`], for a chain that begins with a certificate of version 1.
 ///
 /// # Errors
-/// When the key does not belong to it.
+/// If the key does not belong to it.
 pub(super) fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -176,7 +176,7 @@ pub(super) fn certified(
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// The one common name of its subject, where it has no subject alternative name at all.
+/// Returns the only common name of its subject, if it has no subject alternative name.
 pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
     let mut names = certificate.subject().iter_common_name();
     let name = names.next()?.as_str().ok()?;
@@ -192,7 +192,7 @@ fn has(certificate: &X509Certificate<'_>, extension: &Oid<'_>) -> bool {
     extensions.any(|known| known.oid == *extension)
 }
 
-/// As the TLS library names its algorithms: without the sequence around them.
+/// Encodes an algorithm identifier like the TLS library: without the surrounding sequence.
 fn identifier(algorithm: &AlgorithmIdentifier<'_>) -> Result<Vec<u8>, Error> {
     let mut bytes = algorithm.algorithm.to_der_vec();
     if let (Ok(bytes), Some(parameters)) = (&mut bytes, &algorithm.parameters) {

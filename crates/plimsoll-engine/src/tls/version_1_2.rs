@@ -1,27 +1,27 @@
-//! The records of a TLS 1.2 connection (RFC 5246 §6.2), where a client offers both versions and the server has no
-//! TLS 1.3: the library's connection without buffers opens and seals them, since our own record layer knows TLS 1.3
-//! alone. It costs more in bulk, and does not rest.
+//! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3: the library's unbuffered
+//! connection opens and seals them, since our own record layer only supports TLS 1.3. It costs more in bulk,
+//! and cannot rest.
 //!
-//! Invariant: what has arrived in part waits in our buffer, and the library is shown all of it again. [`super::own`]
-//! calls this.
+//! Invariant: incomplete records stay in our buffer and are passed to the library again in full.
+//! [`super::own`] calls this.
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
 use super::handshake::{Agreed, End, encode};
 use super::record::{Failure, RecordError};
 
-/// An open connection of TLS 1.2.
+/// An open TLS 1.2 connection.
 pub(super) struct OldRecords<E> {
     connection: E,
     pub(super) agreed: Agreed,
-    /// Arrived, and not done with: the beginning of a record, or what came behind the handshake's end.
+    /// Received bytes that are not processed: an incomplete record, or bytes behind the handshake's end.
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
 }
 
 impl<E: End> OldRecords<E> {
-    /// Goes on from a handshake: `input` came behind its end, and `output` has to be sent first.
+    /// Continues after a handshake: `input` was received behind its end, and `output` must be sent first.
     pub(super) fn new(connection: E, agreed: Agreed, input: Vec<u8>, output: Vec<u8>) -> Self {
         OldRecords {
             connection,
@@ -32,7 +32,7 @@ impl<E: End> OldRecords<E> {
         }
     }
 
-    /// Opens what has arrived. `Ok(true)`: the peer has closed its side.
+    /// Decrypts received records. `Ok(true)`: the peer has closed its side.
     pub(super) fn receive<T>(
         &mut self,
         bytes: &mut [u8],
@@ -51,7 +51,7 @@ impl<E: End> OldRecords<E> {
         ended
     }
 
-    /// Returns how much of `bytes` is done with.
+    /// Decrypts `bytes`; returns how many of them were consumed, with the result.
     fn open<T>(
         &mut self,
         bytes: &mut [u8],
@@ -96,7 +96,7 @@ impl<E: End> OldRecords<E> {
         }
     }
 
-    /// Seals plaintext behind what waits to be sent.
+    /// Encrypts plaintext behind the pending bytes.
     pub(super) fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
         self.write(plaintext.len(), |traffic, free| {
             traffic.encrypt(plaintext, free)
@@ -137,7 +137,7 @@ impl<E: End> OldRecords<E> {
                         .map_err(|e| RecordError::Library(e.to_string()))?;
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                // Nothing can be sent any more.
+                // The connection is closed for sending.
                 Ok(_) => return Ok(()),
                 Err(e) => return Err(RecordError::Library(e.to_string())),
             }
@@ -159,7 +159,7 @@ impl<E: End> OldRecords<E> {
 
 type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as End>::Data>;
 
-/// What a record's header, nonce and tag take, and an alert. Bytes.
+/// Upper bound of the bytes that header, nonce and tag of a record add, or that an alert takes.
 const FIRST_ROOM: usize = 128;
 
 fn library<T>(e: &rustls::Error) -> Failure<T> {

@@ -1,5 +1,5 @@
-//! One end of a TLS connection in the library's own form: where a plan asks for the library's records, and for
-//! servers of TLS 1.2, whose records are not ours to open. [`super::session`] calls this.
+//! One end of a TLS connection with the library's buffered connection: where a plan requests the library's
+//! records, and for servers of TLS 1.2. [`super::session`] calls this.
 
 use std::io::{BufRead, Write};
 
@@ -9,34 +9,34 @@ use super::agreed::{Agreement, noted_signature};
 use super::handshake::{End, is_retried};
 use super::record::RecordError;
 
-/// What is wrong with a connection.
+/// The errors of a TLS session.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum SessionError {
-    /// Before the handshake was over.
+    /// The handshake failed.
     #[error("tls handshake: {0}")]
     Handshake(rustls::Error),
-    /// A message of it is more than the library has room for.
+    /// A handshake message exceeds the library's buffer.
     #[error("tls handshake: a message longer than the 64 KiB that the TLS library buffers")]
     TooLong,
-    /// After it, where the records are the library's.
+    /// An error after the handshake, with the library's records.
     #[error("tls: {0}")]
     Library(rustls::Error),
-    /// After it, where they are our own.
+    /// An error after the handshake, with our own records.
     #[error("tls: {0}")]
     Record(#[from] RecordError),
 }
 
 pub(super) struct WholeSession<E: End> {
     pub(super) connection: E::Whole,
-    /// There was a HelloRetryRequest.
+    /// Whether there was a HelloRetryRequest.
     retried: bool,
-    /// The scheme by which the peer proved its identity.
+    /// The signature scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
 }
 
 impl<E: End> WholeSession<E> {
     pub(super) fn new(mut connection: E::Whole) -> WholeSession<E> {
-        // What is sealed is taken at once, so that a batch of frames is one record.
+        // No limit, so that a batch of frames is accepted at once and becomes one record.
         connection.set_buffer_limit(None);
         WholeSession {
             connection,
@@ -49,7 +49,7 @@ impl<E: End> WholeSession<E> {
         self.connection.is_handshaking()
     }
 
-    /// `None` until the handshake is over.
+    /// Returns what was negotiated; `None` until the handshake is complete.
     pub(super) fn agreement(&self) -> Option<Agreement> {
         (!self.is_handshaking()).then(|| Agreement {
             retried: self.retried,
@@ -59,7 +59,7 @@ impl<E: End> WholeSession<E> {
         })
     }
 
-    /// Goes on with the handshake, and returns how much of `bytes` it took.
+    /// Continues the handshake, and returns how many of `bytes` it consumed.
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<usize, SessionError> {
         let mut rest = bytes;
         while self.is_handshaking() && !rest.is_empty() {
@@ -69,7 +69,7 @@ impl<E: End> WholeSession<E> {
             self.signature = noted_signature().or(self.signature);
             match state {
                 Ok(state) if state.peer_has_closed() => break,
-                // What came behind the end of it is met again.
+                // An error behind the handshake's end is reported again by `open`.
                 Err(e) if self.is_handshaking() => return Err(SessionError::Handshake(e)),
                 _ => {}
             }
@@ -77,7 +77,7 @@ impl<E: End> WholeSession<E> {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Takes what arrived and hands on what it holds, as far as it is good. `Ok(true)`: the peer said goodbye.
+    /// Decrypts received bytes and passes valid content to `take`. `Ok(true)`: the peer sent close_notify.
     pub(super) fn open<T>(
         &mut self,
         mut bytes: &[u8],
@@ -102,14 +102,14 @@ impl<E: End> WholeSession<E> {
         }
     }
 
-    /// All plaintext is taken after every turn, so what is full is the room for messages.
+    /// Plaintext is always consumed, so a full buffer means an oversized message.
     fn read(&mut self, bytes: &mut &[u8]) -> Result<(), SessionError> {
         let read = self.connection.read_tls(bytes);
         read.map(drop).map_err(|_| SessionError::TooLong)
     }
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
-        // Into memory, without a limit: can't fail.
+        // Cannot fail: writes to memory without a limit.
         let _ = self.connection.writer().write_all(plaintext);
     }
 }

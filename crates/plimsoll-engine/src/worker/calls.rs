@@ -1,9 +1,8 @@
-//! The calls in flight of one worker: a slab, threaded by a list in the order in which
-//! the calls were due.
+//! The calls in flight of one worker: a slab whose entries form a linked list sorted by due time.
 //!
-//! All calls of a run have the same deadline, so the head of the list is always the next
-//! to expire: deadlines cost no timer per call. Calls nearly always start in the order in which
-//! they were due, so a new one's place is the end.
+//! All calls of a run have the same relative deadline, so the head of the list always expires next: deadlines
+//! need no timer per call. Calls nearly always start in the order in which they were due, so a new one is
+//! usually appended.
 
 use plimsoll_model::Time;
 
@@ -11,24 +10,24 @@ use crate::driver::CallId;
 
 const NO_SLOT: u32 = u32::MAX;
 
-/// The connection of a call that waits to be sent again.
+/// Stands for the connection of a call that waits to be sent again.
 pub(crate) const NO_CONNECTION: u32 = u32::MAX;
 
 /// A call that has been started and has not ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call {
     pub(crate) number: u64,
-    /// When it was due: what response time and the deadline count from.
+    /// When the call was due: start of the response time and the deadline.
     pub(crate) arrival: Time,
-    /// When it was handed to the driver: what service time counts from.
+    /// When the call was handed to the driver: start of the service time.
     pub(crate) sent: Time,
-    /// Of a stream: when its last message arrived; [`Time::NEVER`] before the first.
+    /// For streams: when the last message arrived; [`Time::NEVER`] before the first.
     last_message: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
-    /// It was sent before, and the server did not take it.
+    /// Whether the call was sent before and the server did not process it.
     pub(crate) retried: bool,
-    /// How late the generator itself was in sending it, at most: units of [`LATE_UNIT_NS`], rounded up.
+    /// Upper bound of the generator's own delay in sending it, in units of [`LATE_UNIT_NS`], rounded up.
     late: u32,
     previous: u32,
     next: u32,
@@ -51,11 +50,11 @@ impl Call {
     }
 }
 
-/// Lateness of up to an hour fits.
+/// Unit of `Call.late` in nanoseconds: delays of up to an hour fit into 32 bits.
 const LATE_UNIT_NS: u64 = 1 << 10;
 
 impl Call {
-    /// The call, which the generator itself sent late by `ns` nanoseconds at most.
+    /// Returns the call with the generator's own delay set to at most `ns` nanoseconds.
     #[inline]
     #[must_use]
     pub(crate) fn sent_late(self, ns: u64) -> Call {
@@ -63,7 +62,7 @@ impl Call {
         Call { late, ..self }
     }
 
-    /// How late the generator itself was in sending it, at most. Nanoseconds.
+    /// Returns an upper bound of the generator's own delay in sending it, in nanoseconds.
     #[inline]
     pub(crate) fn late_ns(&self) -> u64 {
         match self.late {
@@ -95,8 +94,8 @@ impl Calls {
         self.slots.len() - self.free.len()
     }
 
-    /// The slot is written in place: a call that is made elsewhere and copied here costs more than
-    /// all the rest.
+    /// Adds a call. The slot is written in place: constructing the call elsewhere and copying it would cost
+    /// more than everything else here.
     #[inline(always)]
     pub(crate) fn insert(&mut self, call: Call) -> CallId {
         let newest = self.newest;
@@ -122,7 +121,7 @@ impl Calls {
         CallId(id)
     }
 
-    /// A new slot, which is nobody's yet.
+    /// Appends an unused slot and returns its index.
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> u32 {
@@ -130,7 +129,7 @@ impl Calls {
         (self.slots.len() - 1) as u32
     }
 
-    /// Moves the newest call to where it belongs: it was due before others.
+    /// Moves the newest call back to its place by due time.
     #[cold]
     #[inline(never)]
     fn move_back(&mut self, id: u32) {
@@ -173,9 +172,8 @@ impl Calls {
         call
     }
 
-    /// Of a stream: notes that a message has come, and gives back the call's stage and
-    /// when the message before came ([`Time::NEVER`]: it is the first), with the call's
-    /// actual send.
+    /// For streams: records that a message arrived. Returns the call's stage, the time of the previous
+    /// message ([`Time::NEVER`] for the first), and when the call was sent.
     #[inline]
     pub(crate) fn message(&mut self, id: CallId, now: Time) -> (u8, Time, Time) {
         let call = &mut self.slots[id.0 as usize];
@@ -183,23 +181,23 @@ impl Calls {
         (call.stage, before, call.sent)
     }
 
-    /// The server did not take the call: it waits to be sent again.
+    /// Marks a call that the server did not process as waiting to be sent again.
     pub(crate) fn put_aside(&mut self, id: CallId) {
         let call = &mut self.slots[id.0 as usize];
         (call.connection, call.retried) = (NO_CONNECTION, true);
     }
 
-    /// The call goes over this connection from now on.
+    /// Assigns the call to another connection.
     pub(crate) fn assign(&mut self, id: CallId, connection: u32) {
         self.slots[id.0 as usize].connection = connection;
     }
 
-    /// A call in flight.
+    /// Returns a call in flight.
     pub(crate) fn get(&self, id: CallId) -> &Call {
         &self.slots[id.0 as usize]
     }
 
-    /// The call that was due first.
+    /// Returns the call that was due first.
     #[inline]
     pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {
         match self.oldest {

@@ -1,4 +1,5 @@
-//! A connection with its driver: how bytes become events, and when calls may start.
+//! A connection with its driver: turns received bytes into events, and says when calls may start.
+//! [`super::lifecycle`] calls this.
 
 use std::io;
 use std::time::Duration;
@@ -16,67 +17,67 @@ pub(super) type Connection<D, S> = connection::Connection<Driven<D>, S>;
 /// What a connection is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Kept, and replaced when lost: one of the plan's connections.
+    /// One of the plan's persistent connections, replaced when lost; the number of its lane.
     Lane(u32),
-    /// Made for one call, which the worker has by the connection's number.
+    /// Made for a single call, which is in `attempts` at the connection's index.
     Attempt,
 }
 
-/// A call that waits for a connection of its own.
+/// A call that has a connection of its own, and when it was begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
     pub(super) number: u64,
     pub(super) arrival: Time,
     pub(super) begun: Time,
     pub(super) stage: u8,
-    /// The call was sent before, over another connection, and the server did not take it.
+    /// The call was sent before over another connection, and the server did not process it.
     pub(super) is_retry: bool,
 }
 
-/// What receiving came to.
+/// Result of reading a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Received {
-    /// Everything that was there has been read.
+    /// Everything available has been read.
     Drained,
-    /// There may be more; come back after serving the others.
+    /// More may be available; it is read after the other connections were served.
     More,
 }
 
-/// How much was read, and when last.
+/// Number of bytes read, and the time after the last read.
 #[derive(Default)]
 struct Reads {
     bytes: usize,
     at: Time,
 }
 
-/// A connection's driver, and what the worker knows of its calls. What each call needs comes first.
+/// A connection's driver with the worker's state of its calls. Fields that every call needs come first.
 #[repr(C)]
 pub struct Driven<D> {
     pub(super) role: Role,
-    /// The number of calls that may still start; practically unlimited where the plan does not say.
+    /// Calls that may still start; [`u64::MAX`] where the plan sets no limit.
     pub(super) calls_left: u64,
-    /// Replaced from then on.
+    /// When the connection is replaced because its lifetime has ended.
     pub(super) until: Time,
     pub(super) in_flight: u32,
-    /// How many bytes the socket waits for before it is readable; at most a read's.
+    /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
     low_water: u32,
-    /// An answer has begun to arrive, or a call has ended well.
+    /// Whether an answer has begun to arrive, or a call has succeeded.
     pub(super) has_carried: bool,
-    /// The call that the connection was made for has been handed to the driver.
+    /// Whether the call that the connection was made for has been handed to the driver.
     pub(super) attempt_started: bool,
-    /// Stands in the worker's queue of connections with capacity.
+    /// Whether it is in the worker's queue of connections with capacity.
     pub(super) queued: bool,
     pub(super) dirty: bool,
-    /// The worker has it among those that wait for a mark.
+    /// Whether a low-water check is scheduled for it.
     pub(super) watched: bool,
-    /// Bytes have come since the worker last looked.
+    /// Whether bytes have arrived since the last low-water check.
     fresh: bool,
-    /// The worker has it among those that read a rest.
+    /// Whether it is among the connections that read a remainder.
     pub(super) reads_rest: bool,
     pub(super) driver: D,
-    /// The driver's timer that is in the worker's heap.
+    /// The time of the driver's timer in the worker's timer queue.
     pub(super) timer: Time,
-    /// No mark before then: the last one was not reached in time.
+    /// Until then no low-water mark is set, because the last one was not reached in time.
     unmarked_until: Time,
 }
 
@@ -102,12 +103,12 @@ impl<D> Driven<D> {
     }
 }
 
-/// How far to read a socket.
+/// When to stop reading a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Until {
-    /// To a read that does not fill the buffer: it has emptied the socket.
+    /// At a read that does not fill the buffer, which means that the socket is empty.
     Short,
-    /// To the end of what is there: the peer may have closed behind it.
+    /// At `WouldBlock` or end of stream: the peer may have closed behind the data.
     End,
 }
 
@@ -121,7 +122,7 @@ impl Until {
     }
 }
 
-/// What receiving needs besides the connection.
+/// What receiving needs in addition to the connection.
 pub(super) struct Reading<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) alpn: Option<&'a [u8]>,
@@ -131,7 +132,7 @@ pub(super) struct Reading<'a> {
 }
 
 impl<D: Driver, S> Connection<D, S> {
-    /// The transport is up: the protocol greets.
+    /// Sends the protocol's greeting now that the transport is established.
     pub(super) fn greet(&mut self, now: Time) {
         self.state = State::Greeting;
         if self.early == Early::No {
@@ -139,8 +140,8 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Whether a call may start now and travel with the first bytes of TLS. The driver is
-    /// then open before the handshake is over.
+    /// Returns whether a call may start now as TLS early data. The driver is then opened before the handshake
+    /// is complete.
     pub(super) fn begin_early(&mut self, now: Time) -> bool {
         let room = self.tls.as_mut().map_or(0, |session| session.early_room());
         if room == 0 {
@@ -170,7 +171,7 @@ impl<D: Driver, S> Connection<D, S> {
         let handshake_ns = self.lap(now);
         match self.early {
             Early::Sent(sealed) => {
-                // The call has been under way all the while: no phase of its own.
+                // The call was sent during the handshake, which is therefore no phase before it.
                 if agreement.early_data {
                     self.forget_sealed(sealed as usize);
                     self.early = Early::Accepted;
@@ -184,7 +185,7 @@ impl<D: Driver, S> Connection<D, S> {
         Ok(())
     }
 
-    /// The greeting may have been answered: true once, when calls may start.
+    /// Opens the connection if its greeting has been answered; returns true once, when calls may start.
     pub(super) fn became_open(&mut self, now: Time) -> bool {
         if self.state != State::Greeting || !self.own.driver.is_ready() {
             return false;
@@ -194,7 +195,7 @@ impl<D: Driver, S> Connection<D, S> {
         true
     }
 
-    /// An outbox for what is about to be written: one that has grown already, if there is one.
+    /// Gives the connection a spare outbox with allocated memory before it writes, if there is one.
     #[inline]
     pub(super) fn borrow_outbox(&mut self, spare: &mut Vec<Vec<u8>>) {
         if self.out.capacity() == 0
@@ -204,7 +205,7 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Calls that may start now; none while much is waiting to be written.
+    /// Returns how many calls may start now; 0 while more than [`MAX_UNSENT`] bytes are unsent.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
         if self.state != State::Open || self.out.len() > MAX_UNSENT || self.write_failed {
@@ -216,20 +217,20 @@ impl<D: Driver, S> Connection<D, S> {
             .min(usize::try_from(self.own.calls_left).unwrap_or(usize::MAX))
     }
 
-    /// It has lived as long as the plan lets it.
+    /// Returns whether the connection has reached the plan's limit of calls or its lifetime.
     pub(super) fn is_spent(&self, now: Time) -> bool {
         self.own.calls_left == 0 || now >= self.own.until
     }
 
-    /// Read what the socket has, up to a bound for fairness, and hand it to the driver.
-    /// Returns the time after it, too.
+    /// Reads the available bytes, up to a limit for fairness, and hands them to the driver. Also returns the
+    /// time afterwards.
     #[inline]
     pub(super) fn receive<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
         reading: &mut Reading<'_>,
     ) -> (Result<Received, Loss>, Time) {
-        /// A driver that receives cheaply takes in so many bytes before the clock would show it.
+        /// A cheap driver processes this many bytes faster than the clock would show, so it is not read again.
         const CHEAP_READ_BYTES: usize = 8 * 1024;
         let was_open = self.state == State::Open;
         let mut read = Reads::default();
@@ -293,16 +294,16 @@ impl<D: Driver, S> Connection<D, S> {
         Ok(Received::More)
     }
 
-    /// In the middle of a long answer, be woken only when much has come: a buffer full, or
-    /// what is left. The kernel reports the end of a connection all the same; what TLS says
-    /// with fewer bytes, an alert, is found by [`Connection::mark_missed`].
+    /// Sets a low-water mark in the middle of a long answer, so that the worker is woken only for a full
+    /// buffer or the answer's last bytes. The kernel reports end of stream regardless of the mark; a shorter
+    /// TLS record, such as an alert, is found by [`Connection::mark_missed`].
     fn adjust_low_water<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
         most: usize,
         now: Time,
     ) {
-        /// Less is not worth two system calls.
+        /// Smaller marks do not repay the two system calls.
         const MIN_LOW_WATER: u64 = 32 * 1024;
         let promised = self.own.driver.still_to_come();
         if promised < MIN_LOW_WATER && self.own.low_water == 1 {
@@ -326,17 +327,17 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Something other than what was promised may come, in fewer bytes than the socket waits
-    /// for. Without TLS only the end can, and that is reported.
+    /// Returns whether shorter data than the mark may arrive unnoticed. Without TLS that is only end of
+    /// stream, which is always reported.
     #[inline]
     pub(super) fn needs_watch(&self) -> bool {
         self.own.low_water > 1 && self.tls.is_some()
     }
 
-    /// Whether the mark was not reached since the last call. If so there is none for a while:
-    /// bytes come slowly, and to look at them as they come costs little.
+    /// Returns whether no bytes were read since the last check although a mark is set. Then no mark is set
+    /// for a while: bytes arrive slowly, so reading each piece is cheap.
     pub(super) fn mark_missed(&mut self, now: Time) -> bool {
-        /// Marks are tried again after so long.
+        /// How long no mark is set after a missed one.
         const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
         if self.own.low_water == 1 || std::mem::take(&mut self.own.fresh) {
             return false;
@@ -375,7 +376,7 @@ impl<D: Driver, S> Connection<D, S> {
         Ok(())
     }
 
-    /// `true`: the peer has closed its side.
+    /// Decrypts records and hands their content to the driver; returns `true` if the peer has closed its side.
     #[inline]
     fn open_records(
         &mut self,
@@ -400,7 +401,7 @@ impl<D: Driver, S> Connection<D, S> {
         session.open(bytes, &mut take, |fault| explained(tls, &fault))
     }
 
-    /// The peer closed its side in good order.
+    /// Returns the loss after an orderly end of stream.
     fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> Loss {
         match self.state {
             State::Resolving | State::Connecting | State::Handshaking => {
@@ -415,8 +416,8 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// A server that wants a client certificate and gets none, or one that it refuses, may close without the alert
-    /// that says so (RFC 8446, 4.4.2.4); gRPC's C core does.
+    /// Replaces the loss where a client certificate is the likely cause. A server that requires one, or
+    /// rejects ours, may close without the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does.
     fn unless_refused(&self, tls: Option<&TlsClient>, loss: Loss) -> Loss {
         let Some(tls) = tls.filter(|_| self.state == State::Greeting) else {
             return loss;
@@ -446,7 +447,7 @@ impl<D: Driver, S> Connection<D, S> {
         Loss::of_error(during, e)
     }
 
-    /// With nothing in flight, keep no more than it takes to go on.
+    /// Releases the TLS session's buffers and keys when nothing is in flight.
     pub(super) fn rest(&mut self) {
         if self.state == State::Open
             && self.own.in_flight == 0
@@ -457,7 +458,7 @@ impl<D: Driver, S> Connection<D, S> {
         }
     }
 
-    /// Sends the protocol's farewell as far as the socket takes it without waiting.
+    /// Sends the protocol's closing message and TLS close_notify, as far as the socket accepts them without blocking.
     pub(super) fn say_goodbye<N: Network<Socket = S>>(&mut self, network: &mut N) {
         if matches!(self.state, State::Greeting | State::Open | State::Draining) {
             self.own.driver.finish(&mut self.out);
@@ -466,8 +467,8 @@ impl<D: Driver, S> Connection<D, S> {
     }
 }
 
-/// TLS closes before TCP does (RFC 8446 §6.1): without close_notify the peer can't know whether what
-/// came is all that was sent.
+/// The loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
+/// complete.
 fn truncated() -> Loss {
     let detail = "tls: the server closed the connection without close_notify";
     Loss::new(Outcome::Truncated, detail)

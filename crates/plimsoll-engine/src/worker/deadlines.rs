@@ -1,4 +1,4 @@
-//! Deadlines of calls that are under way or wait, and the end of the load, which is before the deadlines of its moment.
+//! Deadlines of calls in flight and of waiting calls, stalls of the target, and the end of the load.
 
 use std::time::Duration;
 
@@ -12,10 +12,9 @@ use crate::event_loop::Control;
 use crate::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Deadlines of calls that wait for a stream, or for a connection that others share: these
-    /// calls have failed, and are not sent.
+    /// Fails waiting calls, in the backlog or at closed-loop clients, whose deadlines have passed. They are not sent.
     pub(super) fn expire_waiting(&mut self, deadline: Duration, now: Time) {
-        // Once the run is being ended, what waits is given up.
+        // During an interrupt, waiting calls are abandoned instead.
         if self.interrupted {
             return;
         }
@@ -36,7 +35,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Closed loop: the lane's clients whose calls have waited until their deadline.
+    /// Closed loop: fails calls of the lane's clients that have waited until their deadline.
     fn expire_clients(&mut self, lane: u32, deadline: Duration, now: Time) {
         while let Some(&since) = self.client.lanes[lane as usize].waiting.front()
             && since + deadline <= now
@@ -57,7 +56,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
 
-    /// Calls whose deadlines were at `until` or before.
+    /// Ends calls in flight whose deadlines were at `until` or before.
     #[inline]
     pub(super) fn expire_calls(
         &mut self,
@@ -73,7 +72,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The call's deadline has passed: it ends here, and is cancelled on the wire.
+    /// Ends a call whose deadline has passed, and cancels it on the wire.
     pub(super) fn deadline_passed(&mut self, control: &mut impl Control, id: CallId, now: Time) {
         let Some((_, call)) = self.client.calls.oldest() else {
             return;
@@ -89,7 +88,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.own.driver.cancel(id, now, &mut connection.out);
-        // Where that ends the connection, it is ours to end: the server has not gone away.
+        // If cancelling ends the connection, we closed it, so it must not count as unused.
         connection.own.has_carried |= connection.own.driver.is_draining();
         let role = connection.own.role;
         self.flush_later(index);
@@ -104,7 +103,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.after_service(control, index, now);
     }
 
-    /// When the oldest call has waited for its answer, and the worker for any, for the plan's stall timeout.
+    /// Returns when the oldest call, and the worker as a whole, will have waited for an answer for the plan's
+    /// stall timeout.
     pub(super) fn stalled_at(&self) -> Time {
         match (self.share.load.stall_timeout, self.client.calls.oldest()) {
             (Some(timeout), Some((_, oldest))) => {
@@ -114,8 +114,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The target has stopped to answer: calls that have waited for the plan's stall timeout fail as if it were their
-    /// deadline.
+    /// Fails the calls that have waited for the plan's stall timeout as if it were their deadline, because
+    /// the target has stopped answering.
     #[cold]
     pub(super) fn fail_stalled(&mut self, control: &mut impl Control, now: Time) {
         let Some(timeout) = self.share.load.stall_timeout else {
@@ -128,7 +128,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The load's time was up at `end`: ends what never ends by itself, but for calls whose deadlines came first.
+    /// Ends calls that never end by themselves when the load's time was up at `end`, except for those whose
+    /// deadlines were earlier.
     pub(super) fn end_endless(&mut self, control: &mut impl Control, end: Time, now: Time) {
         if let Some(deadline) = self.share.load.deadline {
             self.expire_calls(control, deadline, Time(end.0.saturating_sub(1)), now);
@@ -148,7 +149,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A call's stream was ended with the load: its deadline, if it has passed since, came later.
+    /// Records a stream that ended with the load. A deadline that has passed since then does not count.
     #[cold]
     pub(super) fn ended_with_load(&mut self, done: &Done, role: Role, now: Time) {
         let stage = self.client.calls.get(done.call).stage;

@@ -1,4 +1,4 @@
-//! What drivers report of their calls, and where it goes.
+//! Applies the events that drivers report to calls and records.
 
 use plimsoll_model::{Count, Outcome, Time};
 
@@ -9,7 +9,7 @@ use crate::driver::{Event, Protocol};
 use crate::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// What the driver reported.
+    /// Processes the events that a driver has reported.
     #[inline]
     pub(super) fn take_events(&mut self, role: Role, now: Time) {
         if self.client.events.is_empty() {
@@ -47,7 +47,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 Event::Text { call, text } => {
                     self.recorder.text(self.client.calls.get(call).stage, text);
                 }
-                // Only scripts ask for it.
+                // Only scripts request the text of answers.
                 Event::Answer { .. } => {}
                 Event::Unasked => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
                 Event::Late => self.recorder.stage(self.stage).late += 1,
@@ -58,17 +58,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client.last_answer = now;
     }
 
-    /// When at the earliest the answers reached this host that these events are of.
+    /// Determines the earliest time at which the answers of `events` can have reached this host.
     fn note_arrival(&mut self, events: &[Event]) {
         let mut ends = events.iter().filter_map(Event::ended);
-        // A stamp is that of the last bytes: of several answers that were read together, the others' came before.
+        // The receive time is that of the last bytes: of several answers in one read, the others arrived earlier.
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.arrived().filter(|_| is_one);
         self.client.arrived = stamp.map_or(self.looked, |stamp| stamp.max(self.looked));
     }
 
-    /// Records what the call took at least, had it been sent when it was due and its answer been read when it came. One
-    /// that others wait behind made them wait for as long as its answer was not read.
+    /// Records a lower bound of the response time: as if the call had been sent when due and its answer read
+    /// on arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
     pub(super) fn record_low_end(&mut self, call: &Call, outcome: Outcome, now: Time) {
         let read_late = now.since(self.client.arrived.max(call.sent));

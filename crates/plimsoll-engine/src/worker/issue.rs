@@ -1,8 +1,8 @@
-//! Which calls start where: on a connection that has room, or on one of their own.
+//! Decides where calls start: on a connection with capacity, or on one of their own.
 //!
-//! A deadline counts from when the call was due. One that passes while the call waits for a
-//! connection or a stream fails it, and it is not sent; one that passed before the call was
-//! noticed is the generator's, and the call is given up.
+//! A deadline counts from when the call was due. If it passes while the call waits for a connection or a
+//! stream, the call fails without being sent; if it had passed before the call was noticed, the delay is the
+//! generator's and the call is counted as not started.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::fault;
 use crate::loss::Loss;
 use crate::network::{Network, Token};
 
-/// A closed-loop client whose connection failed pauses this long at least, so that a
-/// dead target is not met with a busy loop.
+/// Minimum pause of a closed-loop client whose connection failed, so that an unreachable target does not
+/// cause a busy loop.
 const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
-/// So many connections are in the processor's cache all the while.
+/// Up to this many connections stay in the processor's cache, so prefetching them gains nothing.
 const FEW_CONNECTIONS: usize = 256;
 
-/// What a call has waited below this is no matter for its deadline. Nanoseconds.
+/// Waits below this do not change the timeout that is sent with a call. Nanoseconds.
 const WAITED_NS: u64 = 1_000_000;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// The call cannot be sent yet.
+    /// Queues a call that cannot be sent yet.
     #[cold]
     pub(super) fn wait(&mut self, arrival: Arrival, late_ns: u64) {
         match self.open_connections {
@@ -47,8 +47,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Closed loop: the lane's connection has no room for its idle clients. While it reads the rest of an answer they
-    /// read it, too, and their next calls are not due.
+    /// Closed loop: records since when the lane's idle clients wait for capacity. While the connection reads
+    /// the remainder of an answer, so do they, and their next calls are not due.
     #[cold]
     pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
         if self.phase != Phase::Loading || !self.issue.has_calls_left() {
@@ -81,12 +81,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.issue.put_back(backlog);
     }
 
-    /// The run is over: what still waits is counted.
+    /// Counts the calls that are still in the backlog at the end of the run.
     pub(super) fn give_backlog_up(&mut self, now: Time) {
         let Some(mut backlog) = self.issue.take_backlog() else {
             return;
         };
-        // Since an interrupt nothing that waits is started.
+        // After an interrupt no waiting call is started, so waiting ends there.
         let given_up = if self.interrupted {
             now.min(self.stopped_at)
         } else {
@@ -100,8 +100,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Start a call on the next connection that has room; `false` when it has to wait. The generator itself is late with
-    /// it by `late_ns` nanoseconds at most.
+    /// Starts a call on the next connection with capacity; returns `false` if it must wait. `late_ns` is an
+    /// upper bound of the generator's own delay.
     #[inline]
     pub(super) fn try_start(&mut self, arrival: Arrival, now: Time, late_ns: u64) -> bool {
         if self.is_at_limit() {
@@ -139,7 +139,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 return true;
             }
         }
-        // Every connection is down: a real client's call would fail now, so this one does.
+        // Every connection is down, so fail the call now, as a real client's would.
         if self.client.lanes_down == self.client.lanes.len()
             && let Some(outcome) = self.client.lanes.first().and_then(|lane| lane.down)
         {
@@ -149,7 +149,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         false
     }
 
-    /// Hand a call to a connection's driver.
+    /// Hands a call to a connection's driver.
     #[inline]
     pub(super) fn start_call(&mut self, index: u32, call: Call) {
         let (number, due, now) = (call.number, call.arrival, call.sent);
@@ -172,7 +172,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Hands a call of the table to a connection's driver once more.
+    /// Hands a call that is already in the table to a connection's driver again.
     pub(super) fn begin_on(&mut self, index: u32, id: CallId, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -187,7 +187,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.flush_later(index);
     }
 
-    /// Closed loop with kept connections: start the lane's idle clients' calls.
+    /// Closed loop with persistent connections: starts calls for the lane's idle clients.
     #[inline]
     pub(super) fn top_up(&mut self, lane: u32, now: Time) {
         if self.phase != Phase::Loading || now < self.start {
@@ -214,15 +214,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A call's time has come.
+    /// Counts a call as due.
     #[inline]
     pub(super) fn count_due(&mut self, stage: u8) {
         self.due += 1;
         self.recorder.stage(stage).due += 1;
     }
 
-    /// A client's call has ended: it thinks, or starts the next.
-    // A call costs 16 instructions more where this is not inlined, since it has several callers.
+    /// Makes a client whose call has ended idle, or starts its think time.
+    // Forced inlining saves 16 instructions per call: the function has several callers.
     #[inline(always)]
     pub(super) fn client_free(&mut self, role: Role, outcome: Outcome, now: Time) {
         let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else {
@@ -244,10 +244,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline(always)]
     pub(super) fn end_call(&mut self, done: &Done, role: Role, now: Time, deadline_ns: u64) {
         let call = self.client.calls.remove(done.call);
-        // Between two tables: the worst place there is.
+        // Fault point: the call has left `calls` but is not yet recorded, the worst moment to panic.
         fault::point("call");
-        // What comes before our own timer is looked at may still be late: an answer, or a
-        // server's that counts the deadline too and cancels. The deadline was the cause.
+        // An answer, or the cancellation by a server that enforces the deadline, may be processed before our
+        // own timer although the deadline has passed: the deadline was the cause.
         let overdue = matches!(done.outcome, Outcome::Ok | Outcome::Cancelled)
             && now.since(call.arrival) >= deadline_ns;
         let outcome = if overdue {
@@ -314,7 +314,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client_free(role, outcome, now);
     }
 
-    /// A worker has no ticket before its first connection.
+    /// Counts the worker's first connection, which cannot resume a session because there is no ticket yet.
     fn note_first(&mut self, stage: u8, phases: ConnectPhases) {
         if self.client.ticketless && phases.ready_ns > 0 {
             self.client.ticketless = false;
@@ -324,7 +324,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A call that failed before it could be sent.
+    /// Records a call that failed before it could be sent.
     pub(super) fn record_unsent(
         &mut self,
         number: u64,
@@ -337,7 +337,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .call(&unsent(number, due, now, stage, outcome));
     }
 
-    /// Closed loop: the lane's connection could not be made, so its idle clients' calls fail.
+    /// Closed loop: fails the calls of a lane's idle clients because its connection could not be made.
     pub(super) fn fail_idle_clients(&mut self, lane: u32, outcome: Outcome, now: Time) {
         if self.phase != Phase::Loading || now < self.start {
             return;
@@ -354,7 +354,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.note_waiting(lane, now);
     }
 
-    /// The deadline has passed of a call that waits for a connection of its own.
+    /// Fails a call whose deadline passed while it waited for a connection of its own.
     pub(super) fn attempt_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
         let Some(index) = self.live(token) else {
             return;
@@ -375,7 +375,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.lost(control, index, &loss, now);
     }
 
-    /// A connection made for one call was lost before the call could start.
+    /// Records a call whose own connection was lost before the call could start.
     pub(super) fn attempt_failed(
         &mut self,
         index: u32,
@@ -386,7 +386,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client.attempting -= 1;
         let attempt = self.client.attempts[index as usize];
         let sample = Sample {
-            // It was never sent; what its connection took is in the phases and no lag.
+            // The call was never sent: connection time is in the phases and must not count as send delay.
             sent: attempt.begun.plus_nanos(phases.total_ns()),
             ..unsent(attempt.number, attempt.arrival, now, attempt.stage, outcome)
         };
@@ -395,7 +395,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 }
 
-/// Of a call that failed before it could be sent.
+/// Returns the sample of a call that failed before it could be sent.
 fn unsent(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> Sample {
     Sample {
         number,

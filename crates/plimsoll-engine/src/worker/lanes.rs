@@ -1,7 +1,7 @@
-//! Lanes: the plan's connections, whichever connection serves each.
+//! Lanes: the plan's persistent connections, each served by a current connection.
 //!
-//! That one can be lost or drained and is then replaced, with growing pauses while the target refuses, or
-//! takes connections and ends them before they have carried a call.
+//! A lost or drained connection is replaced, after growing pauses while the target refuses connections, or
+//! accepts them and closes them before they have carried a call.
 
 use std::time::Duration;
 
@@ -18,17 +18,17 @@ use crate::network::Network;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What a connection was that is gone.
+/// What is known of a connection that was lost.
 pub(super) struct Gone {
-    /// It was of use.
+    /// It carried a call, or lasted long enough.
     pub(super) served: bool,
-    /// It had no call in flight, so no client has noticed.
+    /// It had no call in flight, so no client has seen a failure.
     pub(super) idle: bool,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// How long a connection that has come up may live, where the plan says so. The first ones of the
-    /// lanes end one after another, over the time of one life, so that their successors do, too.
+    /// Sets the lifetime of an established connection, where the plan limits it. The first connections of the
+    /// lanes end one after another over one lifetime, so that their successors do not end together.
     pub(super) fn begin_life(&mut self, index: u32, lane: u32) {
         let load = &self.share.load;
         let (lifetime, calls) = (load.connection_lifetime, load.calls_per_connection);
@@ -50,12 +50,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if let Some(lifetime) = lifetime {
             connection.own.until = now + lifetime.mul_f64(part);
-            // At rest nothing else would look at it then.
+            // An idle connection has no other event at that time.
             self.client.driver_timers.push(connection.own.until, token);
         }
     }
 
-    /// The lane's connection takes no more calls: it finishes its own and another takes over.
+    /// Drains the lane's connection: it finishes its calls while another replaces it.
     pub(super) fn drain_lane(
         &mut self,
         control: &mut impl Control,
@@ -67,7 +67,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.state = State::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
-            // One with calls in flight may still carry them.
+            // Calls in flight may still succeed.
             served = connection.own.in_flight > 0 || self.has_served(index, now);
         }
         self.unqueue(index);
@@ -78,17 +78,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.replace(lane, Gone { served, idle }, &Loss::went_away(), now);
     }
 
-    /// Whether a lane's connection that is about to end was of use: it carried a call, or
-    /// lasted. One that carried none is counted.
+    /// Returns whether a lane's connection that is about to end was useful: it carried a call, or lasted. One
+    /// that carried none is counted as unused.
     pub(super) fn has_served(&mut self, index: u32, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
         };
-        // Those that are to rest are of use while they are there.
+        // Connections of mostly idle protocols count as used while they exist.
         let is_to_carry = matches!(connection.own.role, Role::Lane(_)) && !self.client.rests;
         let carried = std::mem::replace(&mut connection.own.has_carried, true);
         let lasted = connection.age(now) >= LONGEST_PAUSE;
-        // A server may close connections that are idle, and of these the last used one goes first.
+        // A server may close idle connections, which are those that were not needed recently.
         let was_idle = lasted && connection.own.driver.is_exclusive();
         if is_to_carry && !carried && !was_idle {
             self.recorder.stage(self.stage).connections_unused += 1;
@@ -96,7 +96,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         carried || lasted
     }
 
-    /// A lane's connection that was up is gone: another follows, at once where this one was of use.
+    /// Replaces a lane's lost connection: at once if it was useful, otherwise after a pause.
     pub(super) fn replace(&mut self, lane: u32, gone: Gone, loss: &Loss, now: Time) {
         let entry = &mut self.client.lanes[lane as usize];
         if gone.served {
@@ -115,8 +115,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The lane is down, and tried again after a pause: doubling ones, so spread that lanes
-    /// don't return in step.
+    /// Marks the lane as down and schedules a reconnect with exponential backoff, spread so that lanes do not
+    /// reconnect simultaneously.
     fn pause(&mut self, lane: u32, outcome: Outcome, now: Time) {
         let entry = &mut self.client.lanes[lane as usize];
         if entry.down.replace(outcome).is_none() {
@@ -132,7 +132,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .push(now + pause.mul_f64(spread), lane);
     }
 
-    /// A lane's connection did not come up.
+    /// Records that a lane's connection could not be established.
     pub(super) fn lane_failed(&mut self, lane: u32, loss: &Loss, now: Time) {
         let entry = &mut self.client.lanes[lane as usize];
         if !entry.settled {

@@ -1,4 +1,4 @@
-//! Connections of drivers: begun, served, written and lost.
+//! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through [`Steps`].
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::loss::Loss;
 use crate::network::{Lookup, Network, Ready, Token};
 use crate::tls::Agreement;
 
-/// Bytes that don't reach a socket's mark are looked at after once to twice as long. A bulk
-/// transfer reaches it a hundred times in that, so that looking costs it nothing.
+/// Delay of the check for bytes below a socket's low-water mark; they are read after one to two delays. A
+/// bulk transfer reaches the mark a hundred times in that, so the check costs it nothing.
 const MARK_TIME: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
-/// Outboxes that have grown beyond this are kept as long as there are few. Bytes.
+/// Larger outboxes are kept only while there are few of them. Bytes.
 const LARGE_OUTBOX: usize = 256 << 10;
 const FEW_SPARE_OUTBOXES: usize = 4;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// A connection for one call. Failures at once are handled in the same turn.
+    /// Makes a connection for one call. Immediate failures are handled in the same iteration.
     pub(super) fn begin_attempt(&mut self, attempt: Attempt) {
         self.client.attempting += 1;
         let now = attempt.begun;
@@ -36,7 +36,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(deadline) = self.share.load.deadline {
             let (token, deadline) = (self.token_of(index), attempt.arrival + deadline);
             let queue = &mut self.client.attempt_deadlines;
-            // Only a call that is sent again was due before others that wait.
+            // Only a retry can be due before others in the queue.
             let place = if attempt.is_retry {
                 queue.partition_point(|(other, _)| *other <= deadline)
             } else {
@@ -44,7 +44,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             };
             queue.insert(place, (deadline, token));
         }
-        // The host is looked up for every attempt: that is part of what a new client pays.
+        // The name is resolved for every such connection: that is part of a new client's cost.
         self.network.resolve(0, self.token_of(index), Lookup::Own);
     }
 
@@ -60,7 +60,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         index
     }
 
-    /// A connection's socket is ready.
+    /// Serves a connection whose socket is ready.
     #[inline]
     pub(super) fn serve_connection(
         &mut self,
@@ -72,7 +72,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if ready.readable || ready.hangup {
-            // What comes may be answered (a PING, a window), and calls follow it.
+            // Received data may cause replies (PING, WINDOW_UPDATE) and new calls.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
             let mut reading = self.client.reading(&mut self.buffer, Until::of(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
@@ -108,7 +108,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Look after a connection that waits for much to come.
+    /// Schedules a low-water check for a connection that has a mark.
     #[inline]
     fn watch(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut()
@@ -121,8 +121,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A connection may have had too little time to reach its mark, or something else came: an
-    /// alert, a goodbye, a record that was changed.
+    /// Checks a connection that has not reached its low-water mark: a shorter record may have arrived, such
+    /// as an alert, a closing message or a corrupted record.
     pub(super) fn mark_due(&mut self, control: &mut impl Control, token: Token, now: Time) {
         let Some(index) = self.live(token) else {
             return;
@@ -144,7 +144,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.serve_connection(control, index, ready);
     }
 
-    /// A connection's TCP is up.
+    /// Sends the greeting on a connection whose TCP is established, or early data during the handshake.
     pub(super) fn greet(&mut self, control: &mut impl Control, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -160,8 +160,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.after_service(control, index, now);
     }
 
-    /// After a connection was served: note that it came up, start what can start on it,
-    /// write, and see whether it has to go.
+    /// Updates a connection after it was served: opens it, starts calls on it, schedules its flush, and
+    /// retires or drains it.
     #[inline]
     pub(super) fn after_service(&mut self, control: &mut impl Control, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -177,7 +177,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             Role::Lane(lane) if connection.state == State::Open => {
                 let spent = connection.is_spent(now);
                 if spent || connection.own.driver.is_draining() {
-                    // Ours to end: whether it carried a call says nothing of the server.
+                    // We closed it because its lifetime ended, so do not report it as an unused connection.
                     connection.own.has_carried |= spent;
                     self.drain_lane(control, index, lane, now);
                 } else {
@@ -186,8 +186,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     let has_rest = connection.own.driver.reads_rest() && !connection.own.reads_rest;
                     if wants_queue {
                         connection.own.queued = true;
-                        // Of those that carry one call at a time the last used goes first: a server that closes idle
-                        // connections closes some that are not needed, and not one as its next request leaves.
+                        // Exclusive connections are reused last in, first out: a server that closes idle
+                        // connections then closes unneeded ones, not one whose next request is on its way.
                         if connection.own.driver.is_exclusive() {
                             self.client.open.push_front(index);
                         } else {
@@ -214,14 +214,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.start_attempt(index, now);
                 }
             }
-            // Clients whose calls end here go on with the connection that has taken over.
+            // Clients whose calls end here continue on the replacement.
             Role::Lane(lane) if connection.state == State::Draining => self.top_up(lane, now),
             _ => {}
         }
         self.flush_later(index);
     }
 
-    /// Starts the call that a connection was made for.
+    /// Starts the call for which the connection was made.
     fn start_attempt(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.own.attempt_started = true;
@@ -231,8 +231,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.start_call(index, Call::new(number, due, now, index, stage));
     }
 
-    /// What is waiting is written when every ready connection has been served: a turn's
-    /// writes together wake the server once, and its answers come in larger batches.
+    /// Marks a connection to be flushed after all ready connections were served: writing together wakes the
+    /// server once, and its answers arrive in larger batches.
     #[inline]
     pub(super) fn flush_later(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
@@ -243,7 +243,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Write what is waiting, give the outbox back, keep the driver's timer.
+    /// Writes pending bytes, returns the outbox to the spare ones, and updates the driver's timer.
     #[inline]
     fn flush_connection(&mut self, control: &mut impl Control, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -255,7 +255,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.own.driver.go_on(now, &mut connection.out);
             connection.flush(&mut self.network);
             if connection.own.driver.is_held_back() && connection.out.is_empty() {
-                // The others first.
+                // Serve the other connections first.
                 connection.own.dirty = true;
                 self.client.dirty.push(index);
             }
@@ -285,7 +285,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.client.driver_timers.push(when, token);
         }
         if connection.write_failed {
-            // The peer has closed: what it sent before that says why.
+            // The peer has closed: read what it sent before that, which may say why.
             let mut reading = self.client.reading(&mut self.buffer, Until::End);
             let (mut received, mut now) = (Ok(Received::More), now);
             while let Ok(Received::More) = received {
@@ -318,12 +318,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.flush_connection(control, index, now);
             }
         }
-        // Flushing may have started calls elsewhere; those stay for the next turn.
+        // Flushing may have started calls on other connections; those are flushed in the next iteration.
         dirty.append(&mut self.client.dirty);
         self.client.dirty = dirty;
     }
 
-    /// The protocol's greeting was answered: calls may start.
+    /// Records that a connection is open: the protocol's greeting was answered and calls may start.
     fn is_open(&mut self, control: &mut impl Control, index: u32) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
@@ -356,7 +356,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Take a connection out of the queue of those with capacity.
+    /// Removes a connection from the queue of those with capacity.
     pub(super) fn unqueue(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && std::mem::take(&mut connection.own.queued)
@@ -365,8 +365,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A connection that has done its work is closed in good order: one call's own, or one that
-    /// another has replaced.
+    /// Closes a finished connection in an orderly way: one made for a single call, or one that was replaced.
     pub(super) fn retire(&mut self, index: u32) {
         self.unqueue(index);
         let Some(mut connection) = self.remove(index) else {
@@ -379,7 +378,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.part_with(connection.socket);
     }
 
-    /// A connection is gone, or never came up.
+    /// Handles the loss of a connection, or the failure to establish it.
     pub(super) fn lose(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
@@ -403,7 +402,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let served = was_up && self.has_served(index, now);
         self.unqueue(index);
         if let Some(mut connection) = self.remove(index) {
-            // A GOAWAY or a TLS alert that explains why we leave.
+            // Send the GOAWAY or TLS alert that says why we close.
             connection.flush(&mut self.network);
             self.part_with(connection.socket);
         }
@@ -411,7 +410,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         match state {
-            // Its place has been taken already.
+            // A draining connection has been replaced already.
             State::Draining => {}
             State::Open => {
                 self.client.lanes[lane as usize].connection = None;
@@ -424,8 +423,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// What has not ended on a connection ends with `outcome`, and so does the call that it was made for. `true`:
-    /// it had no call in flight.
+    /// Ends a connection's calls with `outcome`, including the call for which it was made. Returns `true` if
+    /// none was in flight.
     fn end_calls(&mut self, index: u32, outcome: Outcome, now: Time) -> bool {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
@@ -462,7 +461,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.after_service(control, index, now);
     }
 
-    /// The run is over: what has not ended on a connection is counted, and it is closed in good order.
+    /// Counts a connection's unfinished calls at the end of the run and closes it in an orderly way.
     pub(super) fn end_connection(&mut self, index: u32, outcome: Outcome, now: Time) {
         self.end_calls(index, outcome, now);
         if let Some(mut connection) = self.remove(index) {

@@ -1,7 +1,6 @@
-//! How many calls a plan allows in flight, and what becomes of those beyond: they wait, or are shed.
+//! The plan's limit of calls in flight: calls beyond it wait in the backlog or are shed.
 //!
-//! The time for which the limit was reached is counted turn by turn of the loop: between two turns no call begins or
-//! ends.
+//! The time at the limit is measured once per loop iteration, since no call begins or ends between iterations.
 
 use plimsoll_model::plan::{Reuse, WhenFull};
 use plimsoll_model::schedule::Arrival;
@@ -13,21 +12,21 @@ use crate::event_loop::Share;
 use crate::event_loop::issue::{Issue, Phase};
 use crate::network::Network;
 
-/// A worker's part of the limit.
+/// A worker's part of the limit, and the time spent at it.
 pub(super) struct ReachedLimit {
     /// Calls of this worker that may be in flight.
     calls: usize,
-    /// The limit over all workers: what this one counts has its part of the weight.
+    /// The limit over all workers; this worker's time at the limit is weighted by its part of it.
     of: u64,
     sheds: bool,
-    /// So many were in flight when this was looked at last.
+    /// Whether the limit was reached when it was last checked.
     is_reached: bool,
-    /// The time at the limit is counted up to here.
+    /// Until when the time at the limit has been counted.
     counted_to: Time,
 }
 
 impl ReachedLimit {
-    /// `None`: the plan has no limit.
+    /// Returns the limit of `share`; `None` if the plan has none.
     pub(super) fn of(share: &Share) -> Option<ReachedLimit> {
         let limit = share.load.in_flight_limit?;
         Some(ReachedLimit {
@@ -41,7 +40,7 @@ impl ReachedLimit {
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// Whether as many calls are in flight as the plan allows.
+    /// Returns whether as many calls are in flight as the plan allows.
     #[inline]
     pub(super) fn is_at_limit(&self) -> bool {
         match &self.client.limit {
@@ -53,12 +52,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn calls_under_way(&self) -> usize {
         match self.share.load.reuse {
             Reuse::Always => self.client.calls.len(),
-            // Each has a connection, from its beginning to its end.
+            // Every call has a connection of its own for as long as it lasts.
             Reuse::Never => self.client.attempting,
         }
     }
 
-    /// Whether a call that is due fails because of the limit.
+    /// Returns whether a due call is shed because of the limit, and records it if so.
     #[cold]
     pub(super) fn is_shed(&mut self, arrival: Arrival, now: Time) -> bool {
         let sheds = self.client.limit.as_ref().is_some_and(|limit| limit.sheds);
@@ -70,7 +69,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         is_shed
     }
 
-    /// Counts for how long the limit was reached.
+    /// Counts the time during which the limit was reached.
     #[inline]
     pub(super) fn look_at_limit(&mut self, now: Time) {
         if self.client.limit.is_some() {

@@ -1,7 +1,8 @@
-//! Connections of an open loop that read the rest of an answer whose call is over, while other calls wait.
+//! Open loop: connections that are still reading the remainder of an answer whose call has ended, while other
+//! calls wait.
 //!
-//! What is left of a body usually comes at once. Where it does not, the wait is ours and no part of the next call: the
-//! connection is set aside, reads on, and another takes its place.
+//! The remainder of a body usually arrives at once. If it does not, the wait is caused by the generator and
+//! must not count towards the next call: the connection is set aside, reads on, and another replaces it.
 
 use std::time::Duration;
 
@@ -15,15 +16,16 @@ use crate::event_loop::connection::State;
 use crate::event_loop::issue::{Issue, Phase};
 use crate::network::Network;
 
-/// How long a call waits for a connection that reads a rest, before another is made: about what making one takes.
+/// How long a call waits for a connection that reads a remainder before a new one is made: about the time
+/// that making one takes.
 const MAX_REST_WAIT: Duration = Duration::from_millis(5);
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// A connection has begun to read a rest.
+    /// Records that a connection has begun to read a remainder.
     #[cold]
     pub(super) fn rest_began(&mut self, index: u32, now: Time) {
         if !matches!(self.issue, Issue::Open(_)) {
-            // Clients of a closed loop read it, too, and their next calls are not due.
+            // In a closed loop the client itself reads the remainder, and its next call is not due.
             return;
         }
         while let Some((_, token)) = self.client.reading_rests.front()
@@ -38,7 +40,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// A connection has read a rest, and may carry the next call.
+    /// Records that a connection has read the remainder and has capacity again.
     #[cold]
     pub(super) fn rest_is_over(&mut self, index: u32) {
         let over = self.token_of(index);
@@ -47,8 +49,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .retain(|(_, token)| *token != over);
     }
 
-    /// When a connection that reads a rest is to be set aside; [`Time::NEVER`]: no call waits that nothing else is
-    /// being made for.
+    /// Returns when the next connection must be set aside; [`Time::NEVER`] if enough connections for all
+    /// waiting calls are already being made.
     #[inline]
     pub(super) fn next_set_aside(&self) -> Time {
         let Some((since, _)) = self.client.reading_rests.front() else {
@@ -62,7 +64,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Sets aside as many connections as there are calls that wait.
+    /// Sets aside as many connections as there are waiting calls.
     #[cold]
     pub(super) fn set_rests_aside(&mut self, control: &mut impl Control, now: Time) {
         while self.next_set_aside() <= now
@@ -81,7 +83,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.recorder
                     .count(self.stage, Count::ConnectionsSetAside, 1);
                 self.drain_lane(control, index, lane, now);
-                // As many as the plan's connections read rests beside them, and not more.
+                // Bound the number of connections set aside to the plan's number of connections.
                 if self.live_connections() >= 2 * self.client.lanes.len() {
                     self.retire(index);
                 }

@@ -1,8 +1,9 @@
-//! Calls that the server did not take, which are sent once more: HTTP/2 says so for each (RFC 9113, 8.7), and HTTP/1.1
-//! where an idle connection was closed as an idempotent request left (RFC 9110, 9.2.2).
+//! Retries of calls that the server did not process: HTTP/2 reports that for each stream (RFC 9113 §8.7), and
+//! in HTTP/1.1 it is assumed when an idle connection was closed as an idempotent request was sent (RFC 9110
+//! §9.2.2).
 //!
-//! Invariant: a call that waits to be sent again stays in the table of calls in flight, with [`NO_CONNECTION`], so that
-//! its deadline, the drain and the counts of calls in flight hold for it as for any other.
+//! Invariant: a call that waits to be sent again stays in the table of calls in flight, with
+//! [`NO_CONNECTION`], so that its deadline, the drain and the number of calls in flight include it.
 
 use plimsoll_model::{Count, Outcome, Time};
 
@@ -13,18 +14,18 @@ use crate::driver::{CallId, Done, Protocol};
 use crate::event_loop::issue::Issue;
 use crate::network::Network;
 
-/// A call that waits for a connection to be sent on again.
+/// A call that waits for a connection on which it is sent again.
 #[derive(Clone, Copy)]
 pub(super) struct Retry {
     call: CallId,
     /// The lane whose connection carried it first.
     lane: u32,
-    /// The failure of the first time, which counts if there is no second one.
+    /// The outcome of the first attempt, which counts if there is no second one.
     outcome: Outcome,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
-    /// A call has ended without the server having acted on it.
+    /// Schedules the retry of a call that the server did not process, or records its failure.
     #[cold]
     pub(super) fn not_taken(&mut self, done: &Done, role: Role, now: Time) {
         let call = *self.client.calls.get(done.call);
@@ -42,7 +43,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         self.recorder.count(call.stage, Count::CallsRetried, 1);
         let Role::Lane(lane) = role else {
-            // A connection of its own again.
+            // The retry gets a new connection of its own.
             self.client.calls.remove(done.call);
             self.client.attempting -= 1;
             return self.begin_attempt(Attempt {
@@ -61,20 +62,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         });
     }
 
-    /// Sends what waits to be sent again, as far as there is room.
+    /// Sends waiting retries as far as connections have capacity.
     #[cold]
     pub(super) fn start_retries(&mut self, now: Time) {
         let mut waiting = std::mem::take(&mut self.client.retries);
         waiting.retain(|retry| !self.start_again(*retry, now));
-        // Calls that failed meanwhile are not sent a third time: nothing is behind these.
+        // No retry was added meanwhile: calls that fail again are not sent a third time.
         self.client.retries = waiting;
     }
 
-    /// `false`: the call has to wait.
+    /// Starts a retry; returns `false` if it must wait.
     fn start_again(&mut self, retry: Retry, now: Time) -> bool {
         let lane = &self.client.lanes[retry.lane as usize];
         let is_down = lane.connection.is_none() && lane.down.is_some();
-        // Of a closed loop the lane's client waits for the call, so that no other lane carries it.
+        // In a closed loop the call belongs to a client of this lane, so no other lane may carry it.
         let is_lost = is_down && matches!(self.issue, Issue::Closed(_));
         if is_lost || self.client.lanes_down == self.client.lanes.len() {
             self.give_retry_up(retry, retry.outcome, now);
@@ -88,8 +89,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         true
     }
 
-    /// A connection with room: the successor of the one that did not carry the call, since others may be about to end
-    /// as that one did; any other where it does not come up.
+    /// Returns a connection with capacity: the replacement of the one that failed, since other old ones may
+    /// be about to end in the same way, or any other while the lane is down.
     fn connection_for(&self, lane: u32, is_down: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
@@ -102,7 +103,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         connection.filter(has_room)
     }
 
-    /// The deadline of a call has passed while it waited.
+    /// Fails a retry whose deadline passed while it waited.
     #[cold]
     pub(super) fn retry_expired(&mut self, id: CallId, now: Time) {
         let retries = &mut self.client.retries;
@@ -112,7 +113,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// The run is over: what still waits ends with `outcome`.
+    /// Ends all waiting retries with `outcome` at the end of the run.
     pub(super) fn end_retries(&mut self, outcome: Outcome, now: Time) {
         for retry in std::mem::take(&mut self.client.retries) {
             self.give_retry_up(retry, outcome, now);

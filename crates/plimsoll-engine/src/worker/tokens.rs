@@ -1,7 +1,6 @@
-//! Answers that are tokens: what a worker keeps of each until its call has ended, and what it
-//! comes to.
+//! Answers of language models: the token timings that a worker keeps of each until its call has ended.
 //!
-//! Beside the calls' own table, so that calls without tokens cost nothing by it.
+//! They are in a table of their own, so that calls without tokens pay nothing for it.
 
 use std::time::Duration;
 
@@ -12,26 +11,26 @@ use plimsoll_model::{Outcome, Recorder, Time};
 use super::calls::Call;
 use crate::driver::{CallId, Usage};
 
-/// Gaps between the pieces of an answer that are kept until it has ended; those behind them are left out.
+/// Maximum gaps between an answer's pieces that are kept until it has ended; further ones are dropped.
 const MAX_GAPS: usize = 1 << 16;
 
-/// The tokens of one answer, as far as they have come. Times are recorded once it has succeeded.
+/// The tokens of one answer received so far. Times are recorded once the call has succeeded.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     first: Time,
     last: Time,
-    /// Pieces of the stream that held tokens.
+    /// Number of stream events that held tokens.
     received: u64,
-    /// Text of the first piece, and of all. Bytes.
+    /// Bytes of text of the first piece, and of all pieces.
     first_bytes: u64,
     bytes: u64,
-    /// Tokens of the first piece, where the service counts as it streams.
+    /// Tokens of the first piece, if the service reports counts while streaming.
     first_tokens: Option<u64>,
-    /// The tokens by the service's own count.
+    /// The token counts that the service reported.
     usage: Option<Usage>,
-    /// When the answer ended of which nothing was text.
+    /// When an answer without text ended; [`Time::NEVER`] otherwise.
     finished: Time,
-    /// Gaps between pieces. Nanoseconds, to more digits than histograms keep.
+    /// Gaps between pieces in nanoseconds; `f32` is more precise than the histograms.
     gaps: Vec<f32>,
 }
 
@@ -48,7 +47,7 @@ impl Answer {
         gaps: Vec::new(),
     };
 
-    /// Forgets the answer, and keeps its memory.
+    /// Resets the entry and keeps its allocation.
     fn restart(&mut self) {
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.clear();
@@ -58,7 +57,7 @@ impl Answer {
         };
     }
 
-    /// A piece with tokens has come, of a call of `stage`; `bytes`: of their text.
+    /// Records a piece with tokens of a call of `stage`; `bytes` is the length of their text.
     pub(crate) fn token(&mut self, stage: u8, bytes: u32, now: Time, recorder: &mut Recorder) {
         let before = std::mem::replace(&mut self.last, now);
         self.received += 1;
@@ -72,7 +71,7 @@ impl Answer {
         }
     }
 
-    /// The service has counted the tokens of the call.
+    /// Stores the token counts that the service reported.
     pub(crate) fn usage(&mut self, usage: Usage) {
         if self.received == 1 && self.first_tokens.is_none() {
             self.first_tokens = Some(usage.streamed).filter(|tokens| *tokens > 0);
@@ -80,14 +79,14 @@ impl Answer {
         self.usage = Some(usage);
     }
 
-    /// The answer has ended, and nothing of it was text.
+    /// Records that the answer has ended without any text.
     pub(crate) fn finished(&mut self, now: Time) {
         self.finished = self.finished.min(now);
     }
 
-    /// The tokens that came after the first piece, at least 1. Pieces are counted where the service counts none, or more
-    /// than the text has bytes: those were not streamed. Where pieces hold several tokens, the first has its share of
-    /// them by its text.
+    /// Returns the number of tokens after the first piece, at least 1. Pieces are counted instead if the
+    /// service reports no count, or more tokens than the text has bytes, which were not streamed. Where
+    /// pieces hold several tokens, the first piece's share is estimated from its text.
     fn tokens_after_first(&self) -> u64 {
         let pieces = self.received.saturating_sub(1).max(1);
         let streamed = self.usage.map_or(0, |usage| usage.streamed);
@@ -99,7 +98,7 @@ impl Answer {
         streamed.saturating_sub(first.max(1)).max(pieces)
     }
 
-    /// What a call that has succeeded by now comes to; `None`: its answer held no token.
+    /// Returns the measures of a call that succeeded at `now`; `None` if its answer held no token.
     pub(crate) fn measured(
         &self,
         (arrival, sent): (Time, Time),
@@ -107,7 +106,7 @@ impl Answer {
         now: Time,
     ) -> Option<Measured> {
         let usage = self.usage.unwrap_or_default();
-        // A token without text came with the answer's end.
+        // A token without text arrives with the answer's end.
         let (first, last) = match (self.received, usage.answer) {
             (0, 0) => return None,
             (0, _) => (self.finished.min(now), self.finished.min(now)),
@@ -135,7 +134,7 @@ impl Answer {
         })
     }
 
-    /// Adds an answer that succeeded to the figures of its stage. What is counted while tokens come has been counted.
+    /// Adds a successful answer to the records of its stage, without the counts that were added while it was streamed.
     pub(crate) fn record(&self, measured: &Measured, stage: u8, recorder: &mut Recorder) {
         let pieces = (Count::PiecesAnswer, self.received);
         for (count, n) in measured.counts[1..].iter().copied().chain([pieces]) {
@@ -154,15 +153,15 @@ impl Answer {
     }
 }
 
-/// The tokens of all calls in flight.
+/// The token timings of all calls in flight.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    /// By [`CallId`]; as long as the highest that had tokens.
+    /// Indexed by [`CallId`]; grows up to the highest id whose answer had tokens.
     answers: Vec<Answer>,
     goodput: Goodput,
 }
 
-/// What became of an answer that succeeded.
+/// The counts and times of an answer that succeeded.
 #[derive(Debug)]
 pub(crate) struct Measured {
     pub(crate) counts: [(Count, u64); 5],
@@ -185,7 +184,7 @@ impl Tokens {
         &mut self.answers[index]
     }
 
-    /// A piece of the answer to `call` has come; `bytes`: of its tokens' text.
+    /// Records a piece of the answer to `call`; `bytes` is the length of its tokens' text.
     pub(super) fn token(
         &mut self,
         id: CallId,
@@ -196,18 +195,18 @@ impl Tokens {
         self.answer(id).token(call.stage, bytes, now, recorder);
     }
 
-    /// The service has counted the tokens of a call.
+    /// Stores the token counts that the service reported for a call.
     pub(super) fn usage(&mut self, id: CallId, usage: Usage) {
         self.answer(id).usage(usage);
     }
 
-    /// The answer of a call has ended, and nothing of it was text.
+    /// Records that the answer of a call has ended without any text.
     pub(super) fn finished(&mut self, id: CallId, now: Time) {
         self.answer(id).finished(now);
     }
 
-    /// A call has ended with `outcome`: what it came to is recorded if it succeeded. `None`: it failed, or its answer held no
-    /// token, as those of most protocols.
+    /// Ends a call's entry and records its measures if it succeeded. Returns `None` if it failed, or its
+    /// answer held no token, as with most protocols.
     #[inline]
     pub(super) fn ended(
         &mut self,
@@ -236,7 +235,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// An answer whose pieces came at these milliseconds, with text of so many bytes.
+    /// Makes an answer of pieces, each with its arrival in milliseconds and its length in bytes.
     fn answer(pieces: &[(u64, u32)], usage: Option<Usage>) -> Answer {
         let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
         for (ms, bytes) in pieces {
@@ -256,7 +255,7 @@ mod tests {
         })
     }
 
-    /// Milliseconds for a token.
+    /// Returns the milliseconds per token.
     fn per_token(answer: &Answer) -> f64 {
         let times = (Time::ZERO, Time::ZERO);
         let now = Time(1_000 * MS);
@@ -272,18 +271,18 @@ mod tests {
         for (usage, expected) in [
             (None, 20.0),
             (usage(10, 10), 20.0),
-            // Thoughts that are not streamed.
+            // Hidden reasoning tokens that are not streamed.
             (usage(210, 10), 20.0),
-            // More than the text can have: nobody says what they are.
+            // More tokens than bytes of text, so they were not streamed.
             (usage(210, 210), 20.0),
-            // A token more for the end.
+            // One more token, for the end.
             (usage(11, 11), 18.0),
-            // Two a piece, also in the first.
+            // Two tokens per piece, also in the first.
             (usage(20, 20), 10.0),
         ] {
             assert_eq!(per_token(&answer(&steady, usage)), expected, "{usage:?}");
         }
-        // Ten tokens at once, and then ten in five pieces.
+        // Ten tokens in the first piece, then ten in five pieces.
         let mut bundled = vec![(100, 40)];
         bundled.extend((1..=5).map(|n| (100 + n * 20, 8)));
         assert_eq!(per_token(&answer(&bundled, usage(20, 20))), 10.0);

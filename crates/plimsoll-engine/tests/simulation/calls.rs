@@ -1,4 +1,4 @@
-//! When calls begin and end, and what is recorded of them.
+//! Tests of when calls start and end, and of what is recorded.
 
 use super::*;
 
@@ -37,9 +37,9 @@ fn driver_wakes_at_requested_time() {
 
 #[test]
 fn stall_shows_only_in_response_time() {
-    // The truth by arithmetic: 1,000 calls a second, one freeze of 400 ms from second 5.5 on,
-    // at most 8 calls in flight. Calls due in the freeze wait for up to 400 ms; only the
-    // 8 that were in flight see it in their service time.
+    // Expected values: 1,000 calls a second, a freeze of 400 ms from second 5.5 on, and at most 8 calls in
+    // flight. Calls that are due in the freeze wait for up to 400 ms; only the 8 in flight see it in their
+    // service time.
     let freeze = Some((Time(5_500_000_000), Time(5_900_000_000)));
     let server = Echo {
         delay: Duration::from_millis(1),
@@ -57,13 +57,13 @@ fn stall_shows_only_in_response_time() {
         "response p90 {response}"
     );
     assert!(service < 1_500.0, "service p90 {service}");
-    // The waiting is the connection's, not the generator's.
+    // The delay is caused by the connection, not by the generator.
     assert!(micros(&record.lag, 0.99) > 300_000.0);
     assert!(micros(&record.pacing, 0.99) < 10.0);
 }
 
-/// One call a millisecond, and a tick of 7 ms: those due at 1 to 7 leave at 7, and so on; the last five
-/// (1,995 to 1,999 ms) leave at the load's end, which comes before the next tick.
+/// One call per millisecond and a tick of 7 ms: calls due at 1 to 7 ms are sent at 7, and so on. The last
+/// five (1,995 to 1,999 ms) are sent at the load's end, which precedes the next tick.
 #[test]
 fn calls_within_tick_are_sent_together() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
@@ -80,9 +80,9 @@ fn calls_within_tick_are_sent_together() {
         );
         waits[waited.round() as usize] += bucket.count_at_value();
     }
-    // 0, 7, …, 1995 are ticks themselves, of 286 bundles; the last one goes without its last two.
+    // There are 286 groups, sent at 0, 7, …, 1995; the last one lacks two calls.
     assert_eq!(waits, [286, 286, 286, 286, 286, 285, 285, 0]);
-    // Service times hold nothing of it, response times all.
+    // Only response times include the wait for the tick.
     assert!(micros(&record.service, 0.99) < 1_200.0);
     assert!((7_000.0..7_300.0).contains(&micros(&record.response, 0.99)));
 }
@@ -114,7 +114,7 @@ fn closed_loop_numbers_calls_across_workers() {
     let protocol = Ids::default();
     let seen = Arc::clone(&protocol.numbers);
     let network = SimulatedNetwork::new(echo(1), Weather::calm(1));
-    // The second worker's are the odd ones.
+    // The odd numbers belong to the second worker.
     run_alone(worker(load, network, 2, protocol), None);
     assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
 }
@@ -156,7 +156,7 @@ fn think_time_limits_closed_loop_rate() {
     );
     let record = simulate(load, Weather::calm(1), echo(10));
     accounted(&record);
-    // A cycle takes 10 ms to answer, 10 ms to think and 0.1 ms on the way: 2 s / 20.1 ms × 10.
+    // A cycle takes 10 ms of delay, 10 ms of think time and 0.1 ms of latency: 2 s / 20.1 ms × 10.
     assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
 }
 
@@ -188,8 +188,8 @@ fn expired_call_is_cancelled_without_traffic() {
     }
 }
 
-/// One connection that takes eight calls at once, and a server that answers after 100 ms: 80 a
-/// second of the 200 that are due.
+/// One connection with a capacity of eight calls, and a server that answers after 100 ms: 80 of the 200 calls
+/// due per second.
 fn overloaded(deadline_ms: u64) -> Load {
     let mut load = load(Arrivals::Open(Spacing::Constant), 200.0, 1);
     load.deadline = Some(Duration::from_millis(deadline_ms));
@@ -208,7 +208,7 @@ fn deadline_counts_from_due_time() {
     assert_eq!(record.ok() + expired, 400, "{record:?}");
     assert!(record.waited_for_stream > 150, "{record:?}");
     assert_eq!(record.waited_for_connection, 0);
-    // Most of them were never sent, and none of them for the generator.
+    // Most of them were never sent, and never because of the generator.
     assert!(record.expired_unsent > 150, "{}", record.expired_unsent);
     assert!(record.expired_unsent <= expired && record.not_started == 0);
     assert_eq!(record.failed.len(), expired);
@@ -229,7 +229,7 @@ fn delayed_call_receives_wait_time() {
         assert_eq!(seen.len() as u64, lag.count_between(MS, lag.max()));
         assert_eq!(seen.len() > 300, waits, "{}", seen.len());
         let longest = seen.iter().max().map_or(0, Duration::as_millis);
-        // The last one is due after 2 s, and 392 are answered before it is sent.
+        // The last call is due after 2 s, and 392 calls are answered before it is sent.
         let expected = if waits { 2_800..3_000 } else { 0..1 };
         assert!(expected.contains(&longest), "{longest} ms");
     }
@@ -245,7 +245,7 @@ fn intervals_report_queued_and_active_calls() {
     worker.establish(&mut control).unwrap();
     control.start = Some(Time(5_000_000_000));
     worker.run(Time(5_000_000_000), &mut control).unwrap();
-    // 120 a second more than are answered wait, for two seconds.
+    // The backlog grows by 120 calls a second for two seconds.
     let most = control
         .under_way
         .iter()
@@ -267,18 +267,18 @@ fn closed_loop_deadline_includes_stream_wait() {
     load.deadline = Some(Duration::from_millis(250));
     let record = simulate(load, Weather::calm(1), echo(100));
     accounted(&record);
-    // Eight at a time: who comes third waits for 200 ms and is answered after 300.
+    // Eight at a time: a client of the third group waits for 200 ms and is answered after 300.
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 251 * MS, "ok after {slowest} ns");
     let expired = record.outcomes.of(Outcome::DeadlineExceeded);
     assert!(expired > 20 && record.ok() >= 16, "{record:?}");
-    // Who waits is given up at the deadline, not when it would be that client's turn.
+    // Waiting calls fail at the deadline, not when they could be sent.
     let latest = record.failed.histogram().unwrap().max();
     assert!(latest < 251 * MS, "given up after {latest} ns");
     assert!(record.lag.histogram().unwrap().max() > 90 * MS);
 }
 
-/// Fifty clients with a call each, and a server that answers ten calls a second and no more than `answers`.
+/// Fifty clients with one call each, and a server that answers ten calls a second and at most `answers` in total.
 fn fixed_number(answers: usize) -> (StageRecord, Duration) {
     let clients = Arrivals::Closed {
         clients: 50,
@@ -303,7 +303,7 @@ fn fixed_call_count_awaits_last_response() {
     let (record, lasted) = fixed_number(50);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
-    // Ten times the stall timeout: each answer starts it anew.
+    // Ten times the stall timeout, which each answer restarts.
     assert!(lasted >= Duration::from_millis(4_900), "{lasted:?}");
 }
 
@@ -339,18 +339,18 @@ fn generator_delay_fails_no_calls() {
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
     let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
     accounted(&record);
-    // What was due in the last 200 ms found eight streams.
+    // Calls that were due in the last 200 ms of the pause found eight streams per connection.
     assert!(
         (150..=220).contains(&record.waited_for_stream),
         "{record:?}"
     );
-    // Due in the first 300 of 500 ms.
+    // Calls that were due in the first 300 of 500 ms.
     assert!((299..=302).contains(&record.not_started), "{record:?}");
     assert_eq!(record.expired_unsent, 0);
     assert!(record.cut_off.is_empty());
 }
 
-/// What is in flight when a run is interrupted has two seconds to end, and what waits is given up.
+/// Calls in flight at an interrupt may take two more seconds, and waiting calls are abandoned.
 #[test]
 fn interrupt_lets_calls_in_flight_finish() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
@@ -365,7 +365,7 @@ fn interrupt_lets_calls_in_flight_finish() {
     assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
     assert_eq!(record.cut_off.len(), record.not_started);
     assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
-    // Those that need longer are cut off after the grace, by us.
+    // Calls that take longer are cut off after the grace period.
     let (record, lasted) = stopped(Slow(echo(10_000)));
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
@@ -373,7 +373,7 @@ fn interrupt_lets_calls_in_flight_finish() {
     assert!((3_990..4_300).contains(&lasted.as_millis()), "{lasted:?}");
 }
 
-/// The drain time is for calls in flight: without any the run is over.
+/// The drain time only applies to calls in flight: without any the run ends.
 #[test]
 fn run_ends_with_last_call() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
@@ -382,7 +382,7 @@ fn run_ends_with_last_call() {
     accounted(&record);
     assert_eq!(record.ok(), 200);
     assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
-    // With one that never ends it waits, and then cuts it off.
+    // With calls that never end, the run waits for the drain time and then cuts them off.
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
     let (record, lasted) = carry_out(load, Weather::calm(1), Slow(echo(60_000)), Vec::new(), None);
     accounted(&record);
@@ -397,7 +397,7 @@ fn nothing_is_counted_before_load_starts() {
         clients: 1,
         think: Duration::ZERO,
     };
-    // Those that fail, and the one that comes up in their place, come before its start at 5 s.
+    // The failed connections and their replacement precede the load's start at 5 s.
     let record = simulate(load(clients, 0.0, 1), Weather::calm(1), reluctant(3));
     accounted(&record);
     assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
@@ -406,7 +406,7 @@ fn nothing_is_counted_before_load_starts() {
     assert_eq!(record.ok(), 199);
 }
 
-/// What becomes of "p99.9 < 20ms" in a run of these calls.
+/// Returns the verdict on "p99.9 < 20ms" for the calls of `record`.
 fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
     let objective = Objective {
         metric: Metric::Time(Timed::Response, Statistic::Percentile(99.9)),
@@ -451,7 +451,7 @@ fn generator_pause_differs_from_target_stall() {
             Verdict::CannotBeJudged,
             "{name}: {stopped:?}"
         );
-        // What was in flight, and what was due within the pause and as long after it.
+        // Calls in flight, and calls due within the pause or for its length after it.
         let delayed = stopped.delayed.len();
         assert!(delayed > 150, "{name}: {delayed}");
         let longest = stopped.delayed.histogram().unwrap().max();
@@ -460,8 +460,7 @@ fn generator_pause_differs_from_target_stall() {
             "{name} {longest}"
         );
 
-        // A server that stands still as long is to blame, and so it is when the generator
-        // stands still elsewhere, for less.
+        // A server that stalls for as long is judged, also if the generator pauses at another time, for less.
         let frozen = || Echo {
             freeze: Some((Time(5_500_000_000), Time(5_900_000_000))),
             ..echo(7)

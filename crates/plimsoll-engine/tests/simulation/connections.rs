@@ -1,4 +1,4 @@
-//! How connections are made, lost, replaced and ended.
+//! Tests of how connections are made, lost, replaced and closed.
 
 use super::*;
 
@@ -59,7 +59,7 @@ fn refusing_address_fails_no_calls() {
         0,
         "each connection came up"
     );
-    // All six began before the first refusal was known.
+    // All six attempts began before the first refusal arrived.
     assert_eq!(counts(&record, 1).connect_failures, 2);
     assert_eq!(counts(&record, 1).connections, 0);
     assert_eq!(
@@ -117,7 +117,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
     assert_eq!((record.ok(), record.errors()), (600, 0));
     let silent = counts(&record, 2);
     assert_eq!(silent.connections, 0);
-    // Those that began within the first quarter of a second, and one or more a second later.
+    // Attempts that began within the first 250 ms, and at least one a second later.
     assert!((20..60).contains(&silent.connect_failures), "{silent:?}");
 }
 
@@ -136,7 +136,7 @@ fn connections_end_staggered_after_call_limit() {
     accounted(&record);
     assert_eq!(record.ok(), 1_000);
     let (first, rest) = server.calls.split_at(3);
-    // The third took over from the first, after half a life.
+    // The third connection replaced the first after half a lifetime.
     assert_eq!(first, [50, 100, 100]);
     let last_two = rest.len() - 2;
     assert!(
@@ -154,7 +154,7 @@ fn connections_end_staggered_after_time_limit() {
     let record = simulate(load, Weather::calm(1), &mut server);
     accounted(&record);
     assert_eq!(record.errors(), 0, "{record:?}");
-    // Four a second of the load, from its start at 5 s, and none with another.
+    // Four a second from the load's start at 5 s, never two at the same time.
     let start = Time(5_000_000_000);
     let during: Vec<Time> = (server.opened.iter().map(|(_, at)| *at))
         .filter(|at| *at > start + Duration::from_millis(500))
@@ -166,8 +166,8 @@ fn connections_end_staggered_after_time_limit() {
     }
 }
 
-/// RFC 8767: what a name resolved to last serves while it can't be resolved; but not a client that has
-/// just been started, as every call of a cold load is.
+/// RFC 8767: stale addresses are used while a name cannot be resolved, but not by a newly started client,
+/// which every call of a cold load is.
 #[test]
 fn unresolvable_name_keeps_its_addresses() {
     let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
@@ -233,7 +233,7 @@ fn refused_connections_fail_calls_and_retry() {
     assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
 }
 
-/// An outage after one that is over is another one: no call of it waits for the next connection.
+/// Every outage fails calls at once: none of them waits for the next connection.
 #[test]
 fn repeated_refusals_fail_calls_immediately() {
     let mut refused = 0;
@@ -272,7 +272,7 @@ fn closing_connection_is_replaced_once() {
         let record = simulate(load, Weather::calm(1), &mut server);
         accounted(&record);
         assert_eq!(server.opened, 2, "{record:?}");
-        // The call that it had taken already.
+        // Only the call that it had accepted.
         assert_eq!(record.outcomes.of(Outcome::Reset), 1, "{record:?}");
         assert_eq!(record.ok(), record.due - 1);
         assert_eq!(record.connect_failures.total(), 0);
@@ -289,8 +289,8 @@ fn clients_without_reconnection_record_failed_calls() {
     let load = load(clients, 0.0, 2);
     let record = simulate_stopped(load, Weather::calm(1), Mortal(echo(10)), Vec::new());
     accounted(&record);
-    // Those in flight, and again whenever a connection does not come up: for a second with
-    // pauses that grow from 10 ms to a second, some eight times for each client.
+    // Calls in flight fail, and again one per client for each failed connection: for a second, with pauses
+    // that grow from 10 ms to a second, some eight times per client.
     let failed = record.outcomes.of(Outcome::Reset);
     assert!((6 * 5..6 * 16).contains(&failed), "{record:?}");
     assert!(record.connect_failures.of(Outcome::Reset) >= 10);
@@ -302,7 +302,7 @@ fn connections_follow_connect_rate() {
     load.connect_rate = Some(20.0);
     let mut server = reluctant(0);
     let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
-    // Ten a second are this worker's.
+    // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
         .establish(&mut alone(None))
         .unwrap();
@@ -334,11 +334,11 @@ fn failed_connections_retry_with_backoff() {
         .enumerate()
         .map(|(i, two)| {
             let nominal = (0.01 * 2_f64.powi(i as i32)).min(1.0);
-            // A round trip is in it: a hundredth of the shortest.
+            // Includes a round trip: a hundredth of the shortest pause.
             two[1].duration_since(two[0]).as_secs_f64() / nominal
         })
         .collect();
-    // 1.3 s for the first seven, and some 14 of a second until the load ends, at 15 s.
+    // The first seven pauses take 1.3 s, followed by about 14 of one second until the load ends at 15 s.
     assert!((18..=26).contains(&pauses.len()), "{pauses:?}");
     let (least, most) = pauses
         .iter()
@@ -383,7 +383,7 @@ fn reads_pause_while_replies_are_unread() {
         };
         let record = simulate(load, weather, &mut server);
         accounted(&record);
-        // Pongs are as long as pings: what was taken is in the socket, owed, or one read.
+        // Pongs are as long as pings, so the bytes read are in the socket, in the outbox, or from one read.
         let most = send_buffer + (64 << 10) + (128 << 10);
         assert!(
             server.taken_unread <= most,
@@ -394,7 +394,7 @@ fn reads_pause_while_replies_are_unread() {
             None => assert_eq!(record.ok(), 0),
             Some(_) => {
                 assert_eq!(server.pongs, PINGS, "each ping is answered in the end");
-                // Those due after it began to read are answered, and at once.
+                // Calls that are due after it began to read are answered at once.
                 assert!(record.ok() >= 45, "{record:?}");
             }
         }
@@ -421,13 +421,13 @@ fn unused_connections_reconnect_with_backoff() {
             let record = simulate(load, Weather::calm(1), &mut server);
             accounted(&record);
             let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
-            // Pauses of 20 ms to 640 ms, and then of a second: 6 and some 12 connections,
-            // after those before the load began.
+            // Pauses of 20 to 640 ms and then of one second: 6 and about 12 connections, in addition to those
+            // before the load.
             assert!(server.opened <= 30, "{what}");
-            // One that greets and ends within the same turn has not come up.
+            // A connection that is greeted and closed within one iteration counts as not established.
             let useless = record.connections_unused + record.connect_failures.total();
             assert!(useless + 1 >= server.opened, "{what}");
-            // Calls fail by what happens to connections, and don't wait for the end.
+            // Calls fail with their connections, and do not wait for the end of the run.
             assert!(record.due >= 8 && record.ok() == 0, "{what}: {record:?}");
             assert!(record.not_started <= 5, "{what}: {record:?}");
         }
@@ -464,7 +464,7 @@ fn call_without_connection_waits_for_one() {
         how: Ending::AfterTheFirstAnswer,
         opened: 0,
     };
-    // Every 50 ms, and a connection is down for longer.
+    // A call every 50 ms, while replacing a connection takes longer.
     let load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
     let far = Weather {
         latency_us: 15_000..=15_000,

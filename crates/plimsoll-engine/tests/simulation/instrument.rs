@@ -1,5 +1,5 @@
-//! Instrument intervals against the truth: the same calls to the same server, by a generator that is on time and by one
-//! that sends late, reads late and stands still.
+//! Tests of instrument intervals against the true values: the same calls to the same server from an
+//! undisturbed generator, and from one that sends late, reads late and pauses.
 
 use super::*;
 use plimsoll_model::instrument::{Lateness, LowEnds};
@@ -8,7 +8,7 @@ use plimsoll_model::objective::{Circumstances, Judged};
 /// When the load begins.
 const START: Time = Time(5_000_000_000);
 
-/// Serves calls in turn, each for a time of its own; stands still once, if asked.
+/// Serves calls one after another with random service times; may stall once.
 struct Queue {
     random: Random,
     mean_ns: u64,
@@ -50,7 +50,7 @@ impl Server for Queue {
     }
 }
 
-/// Whole numbers from a seed.
+/// A seeded generator of integers (SplitMix64).
 #[derive(Clone)]
 struct Random(u64);
 
@@ -64,7 +64,7 @@ impl Random {
     }
 }
 
-/// A load and its server, from a seed.
+/// A random load with its server, derived from a seed.
 struct Scene {
     seed: u64,
     load: Load,
@@ -90,13 +90,13 @@ impl Scene {
                 drain: Some(Duration::from_secs(20)),
                 ..load(Arrivals::Open(spacing), rate as f64, 1)
             },
-            // Busy for three quarters of the time at most.
+            // The server is busy for at most three quarters of the time.
             mean_ns: 1_000_000_000 / rate * (10 + random.below(65)) / 100,
             freeze,
         }
     }
 
-    /// What is recorded where the generator is stopped at these moments for so long.
+    /// Returns the record of a run in which the generator is paused at these times.
     fn record(&self, pauses: Vec<(Time, Duration)>) -> StageRecord {
         let server = Queue {
             random: Random(self.seed),
@@ -112,7 +112,7 @@ impl Scene {
     }
 }
 
-/// Long pauses and short ones, at the start and in bursts.
+/// Returns random pauses: long and short, at the start and in bursts.
 fn pauses(random: &mut Random) -> Vec<(Time, Duration)> {
     let mut pauses = Vec::new();
     if random.below(4) == 0 {
@@ -137,7 +137,7 @@ fn quantile(record: &StageRecord, p: f64) -> u64 {
     response.value_at_quantile(p)
 }
 
-/// Judges `p < limit` by `record`.
+/// Returns the verdict on `p < limit` for `record`.
 fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> Judged {
     let objective = Objective {
         metric: Metric::Time(Timed::Response, Statistic::Percentile(p * 100.0)),
@@ -158,24 +158,25 @@ fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> Judged {
     judge(&[objective], &measured, Validity::Sound).remove(0)
 }
 
-/// What the worker records of a call is its own turn of the loop, too: so much at most.
+/// Tolerance for the loop's own processing time, which recorded times include. Nanoseconds.
 const TURN_NS: u64 = 20_000;
 
-/// Loads that are simulated.
+/// Number of simulated loads.
 const SEEDS: u64 = 300;
 
-/// Late sends change the target's queue, which no bound of single calls covers: figures whose interval may miss the
-/// truth, of a thousand.
+/// Maximum number per thousand of figures whose interval may miss the true value: late sends change the
+/// target's queue, which no bound of single calls covers.
 const MAX_UNCOVERED: u64 = 10;
-/// A load whose p99 call is sent later than this was not delivered, and its run is invalid: a tenth of its length.
+/// If the p99 of send delays exceeds this (a tenth of the load's length), the load was not delivered and its
+/// run is invalid.
 const MAX_LATE_NS: u64 = 200 * MS;
 
-/// What was counted over all loads.
+/// Totals over all loads.
 #[derive(Debug, Default)]
 struct Counts {
     undelivered: u64,
     figures: u64,
-    /// Of each figure at the 50th, 90th and 99th percentile, how wide its interval is over the truth, in thousandths.
+    /// For the 50th, 90th and 99th percentiles: widths of the intervals relative to the true value, in thousandths.
     widths: [Vec<u64>; 3],
     uncovered: Vec<String>,
     met: u64,
@@ -185,7 +186,7 @@ struct Counts {
 }
 
 impl Counts {
-    /// Compares a load whose generator was late with the same by one that was on time.
+    /// Compares a load with a disturbed generator to the same load without disturbance.
     fn compare(
         &mut self,
         seed: u64,
@@ -261,12 +262,12 @@ fn intervals_and_verdicts_match_true_times() {
         "{counts:#?}"
     );
     assert!(counts.wrong.is_empty(), "{counts:#?}");
-    // Many are decided all the same, on both sides.
+    // Many verdicts are still decided, in both directions.
     assert!(counts.met > 500 && counts.missed > 500, "{counts:#?}");
     assert!(counts.open < decided, "{counts:#?}");
 }
 
-/// The generator is stopped while it waits for the load's start, and goes on after it.
+/// The generator pauses while it waits for the load's start, and resumes after it.
 #[test]
 fn start_pause_counts_as_delay() {
     let delayed = |unknown_for: u32| {

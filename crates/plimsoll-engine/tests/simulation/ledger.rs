@@ -1,8 +1,8 @@
-//! Everything that a run does and records, in many shapes of load and weather, held to
-//! `ledger/*.txt`: each request by its times, each interval, and what reached the server when.
+//! Compares everything that runs do and record, for many loads and network conditions, with `ledger/*.txt`:
+//! times of each request, each interval, and when data reached the server.
 //!
-//! The other tests name what has to hold; this one notices whatever else changes. Where the change
-//! was meant, `make golden` writes the file anew, and its diff says which runs it touches.
+//! The other tests check specific properties; this one detects any other change. If a change is intended,
+//! `make golden` rewrites the files, and their diff shows the affected runs.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ mod runs;
 
 use runs::{Run, everywhere, keys};
 
-/// FNV-1a, 64 bits: the same on every machine.
+/// 64-bit FNV-1a, which is the same on every machine.
 #[derive(Clone, Copy)]
 struct Digest(u64);
 
@@ -35,7 +35,7 @@ impl Digest {
     }
 }
 
-/// What a server sees, and hands on.
+/// Records what a server receives, and forwards it.
 struct Seen {
     then: Box<dyn Server>,
     opened: u64,
@@ -72,7 +72,7 @@ impl Server for Seen {
     }
 }
 
-/// Writes down what a worker reports.
+/// Records what a worker reports.
 struct Book {
     start: Option<Time>,
     stop_after: Option<(u32, StopLevel)>,
@@ -191,7 +191,7 @@ fn request(digest: &mut Digest, request: &RequestRecord) {
     digest.all([s.stage.into(), phases]);
 }
 
-/// The run, carried out, as text.
+/// Executes a run and returns its record as text.
 fn written(run: Run) -> String {
     let mut seen = Seen {
         then: run.server,

@@ -1,4 +1,4 @@
-//! Limits of calls in flight, and recorded arrivals, by arithmetic.
+//! Tests of limits of calls in flight and of recorded arrivals, with calculated results.
 
 use plimsoll_model::Count;
 use plimsoll_model::plan::{InFlightLimit, WhenFull};
@@ -6,7 +6,8 @@ use plimsoll_model::recording::{Recording, RecordingRequest};
 
 use super::*;
 
-/// A call a millisecond for two seconds, each answered after 5.1 ms, and four of them may be in flight.
+/// Returns a load of one call per millisecond for two seconds, each answered after 5.1 ms, with at most four
+/// in flight.
 fn limited(when_full: WhenFull) -> Load {
     Load {
         deadline: None,
@@ -22,8 +23,8 @@ fn reached_ms(record: &StageRecord) -> f64 {
     record.measures.of(Count::LimitReached) as f64 / 1e6
 }
 
-/// Calls 0 to 3 are sent, 4 and 5 find four in flight; the first of those ends at 5.1 ms, and so six by six. In each six
-/// milliseconds four are in flight for 2.1 ms and three times for 0.1 ms.
+/// Calls 0 to 3 are sent, and 4 and 5 find four in flight. The first ends at 5.1 ms, so this repeats every
+/// six calls. In each 6 ms four are in flight for 2.1 ms, and three times for 0.1 ms.
 #[test]
 fn calls_beyond_limit_are_shed() {
     let record = simulate(limited(WhenFull::Shed), Weather::calm(1), echo(5));
@@ -39,7 +40,7 @@ fn calls_beyond_limit_are_shed() {
     assert_eq!(record.measures.of(Count::LimitWaits), 0);
 }
 
-/// Four calls in 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others, four by four.
+/// Four calls per 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others in groups of four.
 #[test]
 fn calls_beyond_limit_wait_in_order() {
     let record = simulate(limited(WhenFull::Wait), Weather::calm(1), echo(5));
@@ -71,12 +72,12 @@ fn limit_counts_connections_made_for_calls() {
     accounted(&record);
     let shed = record.outcomes.of(Outcome::NotSent);
     assert_eq!(record.ok() + shed, 2_000);
-    // A call and its connection take longer than a call.
+    // Making a connection prolongs each call.
     assert!(record.ok() > 0 && shed > 666, "{shed}");
 }
 
 #[test]
-fn limit_that_is_not_reached_changes_nothing() {
+fn unreached_limit_has_no_effect() {
     let mut high = limited(WhenFull::Shed);
     high.in_flight_limit = Some(InFlightLimit {
         calls: 7,
@@ -87,7 +88,7 @@ fn limit_that_is_not_reached_changes_nothing() {
     assert_eq!(reached_ms(&record), 0.0);
 }
 
-/// Bursts of ten at once, every 100 ms, for two rounds of a second.
+/// Bursts of ten calls every 100 ms, in two repetitions of one second.
 #[test]
 fn recorded_calls_leave_at_their_times() {
     let times: String = (0..100).map(|n| format!("0.{}\n", n / 10)).collect();

@@ -1,8 +1,8 @@
-//! The worker loop over the simulated network, with the smallest protocol there is:
-//! a request is a call's id in four bytes, and so is its answer; a ping is answered by a pong.
+//! Tests of the worker loop on the simulated network, with a minimal protocol: a request is a call's id in
+//! four bytes, and so is its answer; a ping is answered by a pong.
 //!
-//! What holds for every seed: each call that was due is counted exactly once, whatever
-//! the network does; and the same seed gives the same record.
+//! Two properties hold for every seed: each call that was due is counted exactly once, whatever the network
+//! does, and the same seed gives the same record.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::cell::Cell;
@@ -37,16 +37,16 @@ use servers::*;
 
 struct Alone {
     start: Option<Time>,
-    /// So many times the start is asked for before it is known.
+    /// How many more times `start` returns `None`.
     unknown_for: Cell<u32>,
     total: Interval,
     lasts: usize,
-    /// The run is stopped gracefully with the end of this interval.
+    /// The interval at whose end the run is stopped gracefully.
     stop_after: Option<u32>,
     level: StopLevel,
-    /// When the last interval ended, from the load's start. Nanoseconds.
+    /// End of the last interval in nanoseconds from the load's start.
     ended_ns: u64,
-    /// At each interval's end: calls that were due and have not ended, and how many are reported.
+    /// At the end of each interval: calls that are due and have not ended, and the number reported.
     under_way: Vec<(u64, u64)>,
 }
 
@@ -98,7 +98,7 @@ fn simulate(load: Load, weather: Weather, server: impl Server) -> StageRecord {
     simulate_stopped(load, weather, server, Vec::new())
 }
 
-/// The worker is stopped at these moments for so long.
+/// Simulates a run in which the worker is paused at the given times.
 fn simulate_stopped(
     load: Load,
     weather: Weather,
@@ -108,8 +108,7 @@ fn simulate_stopped(
     carry_out(load, weather, server, pauses, None).0
 }
 
-/// The record, and how long the run lasted. `stop_after`: the interval with whose end it is
-/// interrupted.
+/// Simulates a run; returns its record and its length. `stop_after` is the interval after which it is interrupted.
 fn carry_out(
     load: Load,
     weather: Weather,
@@ -143,7 +142,7 @@ fn run_alone(
     (control.total.stage_mut(0).clone(), lasted)
 }
 
-/// The first of so many workers.
+/// Makes the first of `of` workers.
 fn worker<S: Server>(
     load: Load,
     network: SimulatedNetwork<S>,
@@ -198,7 +197,8 @@ const MS: u64 = 1_000_000;
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Any weather, any loop: every call counted once, and the same seed the same record.
+    /// Under any conditions and for any kind of load, every call is counted once, and the same seed gives the
+    /// same record.
     #[test]
     fn faults_never_lose_or_duplicate_calls(
         seed in any::<u64>(),

@@ -1,4 +1,4 @@
-//! The smallest protocol there is.
+//! A minimal protocol whose messages are words of four bytes.
 
 use super::*;
 
@@ -6,16 +6,16 @@ use super::*;
 pub(crate) struct Ids {
     pub(crate) waited: Waited,
     pub(crate) numbers: Numbers,
-    /// Calls go out so long after they were started, by the driver's own timer.
+    /// Delay between the start of a call and its request, by the driver's own timer.
     pub(crate) held_for: Duration,
-    /// A connection carries one call at a time.
+    /// Whether a connection carries one call at a time.
     pub(crate) exclusive: bool,
 }
 
-/// The numbers of the calls that were started, in order.
+/// The numbers of started calls, in order.
 pub(crate) type Numbers = Arc<Mutex<Vec<u64>>>;
 
-/// How long calls had waited that were started as such, in order.
+/// The waiting times that were passed to `start_waited`, in order.
 pub(crate) type Waited = Arc<Mutex<Vec<Duration>>>;
 
 pub(crate) struct IdsDriver {
@@ -36,13 +36,13 @@ pub(crate) const PING: [u8; 4] = *b"ping";
 
 pub(crate) const PONG: [u8; 4] = *b"pong";
 
-/// A call before it is of no more interest.
+/// Cancels an earlier call.
 pub(crate) const CANCEL: [u8; 4] = *b"cncl";
 
-/// Takes no more calls, and answers those that it has.
+/// The server accepts no more calls, and answers those in flight.
 pub(crate) const AWAY: [u8; 4] = *b"away";
 
-/// Takes no more calls, and did not take those in flight that are not answered.
+/// The server accepts no more calls, and has not processed the unanswered ones.
 pub(crate) const NOT_TAKEN: [u8; 4] = *b"none";
 
 impl Protocol for Ids {

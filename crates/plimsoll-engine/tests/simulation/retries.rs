@@ -1,4 +1,4 @@
-//! Calls that the server did not take, and which connection goes first.
+//! Tests of retries of unprocessed calls, and of the order in which connections are used.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use plimsoll_model::Count;
 
 use super::*;
 
-/// Answers so many calls a connection, then takes none of those in flight and no more.
+/// Answers `limit` calls per connection, then rejects those in flight and all further ones.
 struct Drops {
     limit: u64,
     taken: BTreeMap<Peer, u64>,
-    /// Calls that came, those that were not taken included.
+    /// Received calls, including rejected ones.
     received: u64,
     then: Echo,
 }
@@ -101,7 +101,7 @@ fn call_is_sent_at_most_twice() {
     }
 }
 
-/// Takes no call on every third connection.
+/// Rejects all calls on every third connection.
 struct DropsOnThird {
     opened: Vec<Peer>,
     received: u64,
@@ -164,7 +164,7 @@ fn unprocessed_cold_calls_get_new_connection() {
     }
 }
 
-/// An exclusive connection is one of HTTP/1.1.
+/// Exclusive connections are those of HTTP/1.1, for example.
 #[test]
 fn exclusive_connections_are_reused_lifo() {
     for (exclusive, used) in [(true, 1), (false, 5)] {

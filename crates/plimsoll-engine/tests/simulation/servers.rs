@@ -1,8 +1,8 @@
-//! Servers that answer, or do something else.
+//! Simulated servers with different behaviour.
 
 use super::*;
 
-/// Echoes after a delay; stands still for a while once, if asked.
+/// Echoes after a delay; may stall once.
 pub(crate) struct Echo {
     pub(crate) delay: Duration,
     pub(crate) freeze: Option<(Time, Time)>,
@@ -30,7 +30,7 @@ impl Server for Echo {
     }
 }
 
-/// Answers one call at a time over all connections, each after `service`, and nothing after `answers`.
+/// Answers one call at a time over all connections, each after `service`, and at most `answers` calls.
 pub(crate) struct Queue {
     pub(crate) service: Duration,
     pub(crate) answers: usize,
@@ -62,12 +62,11 @@ impl Server for Queue {
     }
 }
 
-/// Sends pings without end to see how many pongs the client keeps for it, and reads nothing
-/// for a while.
+/// Sends many pings and reads nothing for a while, to measure how many pongs the client buffers.
 pub(crate) struct Flood {
     pub(crate) pings: usize,
     pub(crate) reads_after: Option<Duration>,
-    /// Pings that the client has read, while the server read nothing and in all.
+    /// Bytes that the client has read, in total and while the server was not reading.
     pub(crate) taken: usize,
     pub(crate) taken_unread: usize,
     pub(crate) reads: bool,
@@ -110,18 +109,18 @@ impl Server for Flood {
     }
 }
 
-/// How a server ends a connection that it took.
+/// How a server ends an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Ending {
     AtOnce,
-    /// It goes away in good order before it carried a call.
+    /// It announces its end before it has carried a call.
     GoingAway,
     AnsweringNothing,
     WithTheFirstCall,
     AfterTheFirstAnswer,
 }
 
-/// Takes connections, greets, and ends them.
+/// Accepts connections, greets, and ends them.
 pub(crate) struct Ends {
     pub(crate) how: Ending,
     pub(crate) opened: u64,
@@ -134,7 +133,7 @@ impl Server for Ends {
         match self.how {
             Ending::AtOnce => actions.push(Action::Close),
             Ending::GoingAway => actions.push(Action::Send(AWAY.to_vec())),
-            // Once the connection is up.
+            // After the connection is established.
             Ending::AnsweringNothing => actions.push(Action::Timer {
                 after: Duration::from_millis(1),
                 tag: 0,
@@ -169,7 +168,7 @@ pub(crate) fn echo(delay_ms: u64) -> Echo {
     }
 }
 
-/// Counts what each connection carries, in the order in which they were opened.
+/// Counts the calls of each connection, in the order in which they were opened.
 pub(crate) struct Counting {
     pub(crate) opened: Vec<(Peer, Time)>,
     pub(crate) calls: Vec<u64>,
@@ -200,7 +199,7 @@ impl Server for Counting {
     }
 }
 
-/// Answers nothing but the greeting.
+/// Answers only the greeting.
 #[derive(Default)]
 pub(crate) struct Silent {
     pub(crate) cancelled: Vec<Time>,
@@ -217,7 +216,7 @@ impl Server for Silent {
     }
 }
 
-/// Says with the first call that it goes away, and resets that connection later; echoes on others.
+/// Announces the end of the first connection with its first call and resets it later; echoes on others.
 pub(crate) struct Leaves {
     pub(crate) opened: usize,
     pub(crate) first: Option<Peer>,
@@ -250,7 +249,7 @@ impl Server for Leaves {
     }
 }
 
-/// Greets at once, and takes its time with calls.
+/// Greets at once, and answers calls after a delay.
 pub(crate) struct Slow(pub(crate) Echo);
 
 impl Server for Slow {
@@ -267,7 +266,7 @@ impl Server for Slow {
     }
 }
 
-/// A server that is there when the load begins and gone a second later.
+/// Is reachable when the load begins, and resets all connections from a second later on.
 pub(crate) struct Mortal(pub(crate) Echo);
 
 impl Server for Mortal {
@@ -291,7 +290,7 @@ impl Server for Mortal {
     }
 }
 
-/// Resets the first connections that it takes, and echoes on the others.
+/// Resets the first connections, and echoes on the others.
 pub(crate) struct Reluctant {
     pub(crate) resets: usize,
     pub(crate) opened: Vec<Time>,

@@ -1,4 +1,4 @@
-//! Closed loops that take turns.
+//! Tests of closed loops that alternate in batches.
 
 use plimsoll_engine::resources::TurnMeter;
 use plimsoll_model::plan::{Turns, begins};
@@ -8,7 +8,7 @@ use super::*;
 
 const SLOT: Duration = Duration::from_millis(110);
 const START: Time = Time(5_000_000_000);
-/// The first one is the warm-up.
+/// Number of rounds; the first is the warm-up.
 const ROUNDS: u32 = 9;
 
 fn in_turns(reuse: Reuse, index: u32) -> Load {
@@ -35,7 +35,7 @@ fn in_turns(reuse: Reuse, index: u32) -> Load {
     load
 }
 
-/// What one of two loads recorded, and the calls that its server has seen.
+/// Runs one of two alternating loads; returns its record and the number of calls that its server received.
 fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
     let mut server = counting();
     let mut control = alone(None);
@@ -57,12 +57,12 @@ fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
 }
 
 #[test]
-fn closed_loop_calls_stay_within_turns() {
+fn closed_loop_calls_stay_within_batches() {
     for reuse in [Reuse::Always, Reuse::Never] {
         for index in 0..2 {
             let (total, seen) = taken(in_turns(reuse, index), Vec::new());
             let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();
-            // The last one says what its predecessor came to.
+            // The last entry holds the result of the batch before it.
             assert_eq!(numbers, Vec::from_iter(0..=u64::from(ROUNDS)));
             let done: Vec<_> = total.turns.iter().map(|turn| turn.done.unwrap()).collect();
             let mut calls = 0;
@@ -81,7 +81,7 @@ fn closed_loop_calls_stay_within_turns() {
                     two[1].ended_ns - ended.unwrap() < MS,
                     "round {round}: {two:?}"
                 );
-                // Four at a time, each a millisecond and what the way takes; with its own connection, twice as long.
+                // Four at a time, each taking a millisecond plus latency; with a connection of its own, twice as long.
                 let ok = two[1].ok - two[0].ok;
                 assert_eq!(ok, of_turn.len() as u64);
                 assert!(ok > 150, "round {round}: {ok}");
@@ -96,8 +96,8 @@ fn closed_loop_calls_stay_within_turns() {
 }
 
 #[test]
-fn missed_turn_loses_no_calls() {
-    // Longer than any turn lasts, so that one of some round at least has no time left.
+fn missed_batch_loses_no_calls() {
+    // Longer than a batch, so that at least one batch is missed entirely.
     let pauses = vec![(START + SLOT * 4, SLOT * 3)];
     let (total, seen) = taken(in_turns(Reuse::Always, 0), pauses);
     let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();

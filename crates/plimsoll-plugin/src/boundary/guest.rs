@@ -1,8 +1,8 @@
-//! For plugins written in Rust: implement [`Plugin`], and [`export!`](crate::export) it.
+//! Support for plugins written in Rust: implement [`Plugin`], and [`export!`](crate::export) it.
 //!
-//! A panic ends the call that it happened in and nothing else: the host closes the
-//! connection. That needs the plugin to be built with unwinding, which is the default
-//! (`panic = "abort"` in the profile would take the process along).
+//! A panic only ends the call in which it occurred, and the host closes the connection. This requires that
+//! the plugin is built with unwinding, which is the default (`panic = "abort"` in the profile would abort the
+//! process).
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,50 +13,50 @@ use crate::abi::{self, Buffer, Host, Table};
 
 pub use crate::abi::{kind, level, make, sender};
 
-/// A codec, as a plugin in Rust has it. See the header for what each part means.
+/// A codec, as a Rust plugin implements it. The header documents each part.
 pub trait Plugin: 'static {
-    /// What people call the protocol: 1 to 63 bytes of UTF-8.
+    /// The name of the protocol: 1 to 63 bytes of UTF-8.
     const NAME: &'static CStr;
 
-    /// Whether a connection that begins with `bytes` speaks the protocol.
+    /// Returns whether a connection that begins with `bytes` uses the protocol.
     fn matches(bytes: &[u8], sender: u32) -> Matches;
 
-    /// What `bytes` begin with; at least one byte is there.
+    /// Decodes the beginning of `bytes`, of which there is at least one.
     fn decode(bytes: &[u8], sender: u32) -> Decoded;
 
-    /// Writes `frame` with another id; `false`: it is no frame.
+    /// Writes `frame` with another id; returns `false` if it is not a frame.
     fn encode(frame: &[u8], note: u64, id: u64, out: &mut Out<'_>) -> bool;
 
-    /// Writes a frame of a kind of [`make`]; `false`: the protocol has none.
+    /// Writes a frame of a kind of [`make`]; returns `false` if the protocol has no such frame.
     fn make(what: u32, id: u64, note: u64, payload: &[u8], out: &mut Out<'_>) -> bool;
 }
 
-/// Whether a connection speaks the protocol.
+/// Whether a connection uses the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matches {
-    /// It does.
+    /// It uses the protocol.
     Yes,
-    /// More bytes are needed to tell.
+    /// More bytes are needed to decide.
     More,
-    /// It does not: the connection is closed.
+    /// It does not, and the connection is closed.
     No,
 }
 
-/// What the bytes are.
+/// The result of decoding bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded {
-    /// A whole frame at their beginning.
+    /// A complete frame at the beginning.
     Frame(abi::Frame),
-    /// So many bytes are needed in all; 0: not known yet.
+    /// An incomplete frame, with the total number of bytes needed; 0 if unknown.
     More(u64),
-    /// As many as its length; what else is set is known already. With an id that is not 0, a frame
-    /// that is longer than allowed is answered and skipped, where it would cost its connection.
+    /// An incomplete frame whose length and other set fields are known. If its id is not 0, a frame over the
+    /// size limit is answered and skipped instead of closing the connection.
     Head(abi::Frame),
-    /// No frame: the connection is closed.
+    /// Not a frame, and the connection is closed.
     Malformed,
 }
 
-/// The room that a frame is written to.
+/// The output buffer for a frame.
 #[derive(Debug)]
 pub struct Out<'a> {
     room: &'a mut [u8],
@@ -64,10 +64,10 @@ pub struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Appends.
+    /// Appends `bytes`.
     pub fn put(&mut self, bytes: &[u8]) {
         let end = self.length.saturating_add(bytes.len());
-        // What does not fit is counted, and the host comes again with more room.
+        // Excess bytes are only counted: the host then repeats the call with a larger buffer.
         if let Some(place) = self.room.get_mut(self.length..end) {
             place.copy_from_slice(bytes);
         }
@@ -75,17 +75,17 @@ impl Out<'_> {
     }
 }
 
-/// The host that loaded this plugin. A plugin's copy of this crate is its own.
+/// The host that loaded this plugin. Each plugin has its own copy of this crate.
 static HOST_TABLE: OnceLock<&'static Host> = OnceLock::new();
 
-/// Whether messages of a [`level`] are wanted.
+/// Returns whether the host logs messages of a [`level`].
 pub fn wants(level: u32) -> bool {
     HOST_TABLE
         .get()
         .is_some_and(|host| (host.wants)(level) != 0)
 }
 
-/// Logs to the host.
+/// Logs a message to the host.
 pub fn log(level: u32, text: &str) {
     if let Some(host) = HOST_TABLE.get() {
         // SAFETY: the host's own function, called with a pointer and length of one string.
@@ -93,7 +93,7 @@ pub fn log(level: u32, text: &str) {
     }
 }
 
-/// Logs to the host, where it wants to know: `debug!("id {id}")`.
+/// Logs a debug message to the host, if it is enabled: `debug!("id {id}")`.
 #[macro_export]
 macro_rules! debug {
     ($($text:tt)*) => {
@@ -119,7 +119,8 @@ macro_rules! export {
     };
 }
 
-/// What [`export!`](crate::export) calls: the table, where plugin and host speak one version.
+/// Called by [`export!`](crate::export): returns the function table, if plugin and host use the same version
+/// of the interface.
 ///
 /// # Safety
 /// `host` is null, or points to a host as the header has it, for as long as the process
@@ -134,11 +135,11 @@ pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
         // SAFETY: of this version and large enough, and it stays there.
         let _ = HOST_TABLE.set(unsafe { &*host });
     }
-    // With another version the host finds out from the table, and says so.
+    // The host detects another version by the table, and reports it.
     table::<P>()
 }
 
-/// The table of a plugin, for the process's life.
+/// Returns the function table of a plugin, which lives as long as the process.
 pub(crate) fn table<P: Plugin>() -> &'static Table {
     const {
         &Table {
@@ -211,7 +212,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     result
 }
 
-/// What `write` makes of `length` bytes at `bytes`; `refused`: the result where it makes nothing.
+/// Calls `write` with the `length` bytes at `bytes`; returns `refused` if it writes no frame.
 ///
 /// # Safety
 /// `bytes` is as for [`view`]; `out` is null, or the host's buffer: `room` bytes that were written to

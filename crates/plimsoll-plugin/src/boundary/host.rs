@@ -1,7 +1,6 @@
-//! The host's side: loading a shared object, and calling what it gave.
+//! The host's side: loads a shared object and calls its functions. [`crate::Codec`] uses this.
 //!
-//! A library is never unloaded: its functions are called from other threads, and its
-//! messages may still be on their way.
+//! A library is never unloaded: its functions are called from several threads, and it may still be logging.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -14,13 +13,13 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
 use crate::abi::{self, Buffer, EntryFn, Host, Table};
 
-/// Bytes of a name.
+/// Maximum length of a plugin's name in bytes.
 const LONGEST_NAME: usize = 63;
 
-/// Bytes of a message that are reported.
+/// Maximum length of a logged message in bytes; longer ones are cut.
 const LONGEST_MESSAGE: u64 = 1024;
 
-/// Why a plugin can't be used.
+/// Why a plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin {}: {problem}", path.display())]
 pub struct LoadError {
@@ -76,7 +75,7 @@ static HOST_TABLE: Host = Host {
 };
 
 impl Functions {
-    /// Loads a shared object for the rest of the process's life.
+    /// Loads a shared object for the lifetime of the process.
     pub(crate) fn load(path: &Path) -> Result<Functions, LoadError> {
         Functions::open(path).map_err(|problem| LoadError {
             path: path.to_owned(),
@@ -95,12 +94,12 @@ impl Functions {
     }
 
     fn open(path: &Path) -> Result<Functions, Problem> {
-        // Apart from what the loader reports, and in plain words.
+        // Checked separately, as the loader's errors for missing files are unclear.
         if !std::fs::metadata(path).map_err(Problem::Read)?.is_file() {
             let problem = "not a file: name the shared object (.so)";
             return Err(Problem::Load(problem.to_owned()));
         }
-        // A bare name would be looked for where the system keeps its libraries.
+        // The loader would search a bare name in the system's library directories.
         let place = if path.is_absolute() {
             path.to_owned()
         } else {
@@ -172,7 +171,7 @@ impl Functions {
         unsafe { (self.decode)(bytes.as_ptr(), bytes.len() as u64, sender, frame) }
     }
 
-    /// The result, and the length that the plugin returned.
+    /// Returns the result code and the length that the plugin returned.
     #[inline]
     pub(crate) fn encode(&self, frame: &[u8], note: u64, id: u64, room: &mut [u8]) -> (i32, u64) {
         let mut out = buffer(room);
@@ -182,7 +181,7 @@ impl Functions {
         (result, out.length)
     }
 
-    /// The result, and the length that the plugin returned.
+    /// Returns the result code and the length that the plugin returned.
     pub(crate) fn make(
         &self,
         what: u32,
@@ -215,21 +214,21 @@ fn buffer(room: &mut [u8]) -> Buffer {
     }
 }
 
-/// What the loader reports, without the path, which is named already.
+/// Returns the loader's message without the path, which the caller adds.
 fn reason(error: &libloading::Error, place: &Path) -> String {
     let place = format!("{}: ", place.display());
     error.to_string().replacen(&place, "", 1)
 }
 
 thread_local! {
-    /// Debug messages of plugins are dropped.
+    /// Whether debug messages of plugins are dropped on this thread.
     static IS_QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f`, and drops the debug messages of plugins that it calls on this thread. For frames that are looked at
-/// besides the call that they belong to, so that the log has each step of a call once.
+/// Runs `f` and drops the debug messages of plugins called on this thread. Used where a frame is decoded an
+/// additional time, so that the log contains each step of a call once.
 pub fn without_debug_messages<T>(f: impl FnOnce() -> T) -> T {
-    /// Restores what was, even if `f` panics.
+    /// Restores the previous setting, even if `f` panics.
     struct Before(bool);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -259,7 +258,7 @@ unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
     let length = length.min(LONGEST_MESSAGE) as usize;
     // SAFETY: not null, and the plugin's promise: so many bytes are there.
     let bytes = unsafe { slice::from_raw_parts(text.cast::<u8>(), length) };
-    // A panic must not run into C.
+    // A panic must not unwind into C.
     let _ = catch_unwind(|| {
         let text = String::from_utf8_lossy(bytes);
         match level {

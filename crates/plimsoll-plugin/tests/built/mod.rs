@@ -1,6 +1,6 @@
-//! Plugins that tests load: built from their sources, in C by `cc`, in Rust by cargo.
+//! Builds the plugins that tests load from their sources, in C with `cc` and in Rust with `rustc`.
 //!
-//! Tests of other crates take this file in by its path.
+//! Tests of other crates include this file by its path.
 
 #![allow(dead_code, reason = "a test binary uses what it needs of this")]
 
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 fn here() -> PathBuf {
-    // Of whichever crate's test: all of them stand beside each other.
+    // All crates are siblings, whichever one the test belongs to.
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-plugin")
 }
 
@@ -24,7 +24,7 @@ fn succeed(command: &mut Command) {
     );
 }
 
-/// Builds C source into `folder`; `flags` such as `-DNAME`.
+/// Builds C source into `folder` with compiler `flags` such as `-DNAME`.
 pub(crate) fn c_source(source: &Path, folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let made = folder.join(name);
     let mut command = Command::new("cc");
@@ -41,24 +41,24 @@ pub(crate) fn c_source(source: &Path, folder: &Path, name: &str, flags: &[&str])
     made
 }
 
-/// The example in C.
+/// Builds the example in C.
 pub(crate) fn c_example(folder: &Path) -> PathBuf {
     let source = here().join("examples/x_example.c");
     c_source(&source, folder, "x_example.so", &[])
 }
 
-/// The plugin that returns whatever it reads, and those that can't be used.
+/// Builds the plugin that returns whatever it reads, or one of the invalid plugins.
 pub(crate) fn nonsense(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     c_source(&here().join("tests/nonsense.c"), folder, name, flags)
 }
 
-/// The example in Rust; built once for all tests of a binary.
+/// Builds the example in Rust, once for all tests of a binary.
 pub(crate) fn rust_example() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_rust_example).clone()
 }
 
-/// By the compiler itself: cargo would build what the tests depend on, too.
+/// Uses the compiler directly: cargo would also build the dev-dependencies.
 fn build_rust_example() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
     std::fs::create_dir_all(&folder).expect("a folder to build in");

@@ -1,45 +1,45 @@
-//! Header blocks to fields (RFC 7541, 3 and 6).
+//! Decodes header blocks to fields (RFC 7541 §3 and §6).
 
 use super::table::{DynamicTable, STATIC_TABLE};
 use super::{HpackError, huffman, integer};
 
-/// One field of a decoded block.
+/// A field of a decoded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// Lower case, unless the peer broke RFC 9113, 8.2.1.
+    /// The name; lower case unless the peer violated RFC 9113 §8.2.1.
     pub name: &'a [u8],
-    /// Any octets: HPACK forbids none.
+    /// The value, any octets: HPACK forbids none.
     pub value: &'a [u8],
-    /// Sent as "never indexed": its value is sensitive (RFC 7541, 7.1.3).
+    /// Whether it was sent as "never indexed" because its value is sensitive (RFC 7541 §7.1.3).
     pub sensitive: bool,
 }
 
-/// What [`Decoder::decode`] says of a whole block.
+/// The result of [`Decoder::decode`] for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
-    /// The block added entries or resized the table: indices mean something else now.
+    /// The block added entries or resized the table, so indices have changed their meaning.
     pub changed_table: bool,
-    /// The same bytes again would mean the same and leave the table as it is, until another block
-    /// changes it. This holds for a block that adds no entries, and for one whose entries, without
-    /// reference to others, are all that a full table holds, over and over.
+    /// Decoding the same bytes again would give the same fields and leave the table unchanged, until another
+    /// block changes it. This holds for a block that adds no entries, and for one whose entries refer to no
+    /// others and repeatedly fill the whole table.
     pub is_steady: bool,
-    /// The fields' size, each with 32 bytes on top (RFC 9113, 6.5.2), is over the limit.
-    /// Fields past it were decoded, but not shown to the visitor.
+    /// The size of the fields, each plus 32 bytes (RFC 9113 §6.5.2), exceeds the limit. Further fields were
+    /// decoded, but not passed to the visitor.
     pub list_too_large: bool,
 }
 
-/// One direction's decoding state.
+/// The decoding state of one direction of a connection.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// SETTINGS_HEADER_TABLE_SIZE that this side announced.
+    /// The SETTINGS_HEADER_TABLE_SIZE that this end has announced.
     max_table_size: u32,
     max_list_size: u32,
 }
 
 impl Decoder {
-    /// `max_table_size`: the SETTINGS_HEADER_TABLE_SIZE announced to the peer.
-    /// `max_list_size`: where a field list is cut off. Both in bytes.
+    /// Makes a decoder. `max_table_size` is the SETTINGS_HEADER_TABLE_SIZE announced to the peer, and
+    /// `max_list_size` the size at which a field list is cut off; both in bytes.
     pub fn new(max_table_size: u32, max_list_size: u32) -> Decoder {
         Decoder {
             table: DynamicTable::new(max_table_size),
@@ -48,11 +48,11 @@ impl Decoder {
         }
     }
 
-    /// Decodes one whole header block and shows its fields to `visit`, in order.
+    /// Decodes one complete header block and passes its fields to `visit`, in order.
     ///
     /// # Errors
-    /// The block breaks RFC 7541. The state is lost then: the connection must be closed
-    /// with COMPRESSION_ERROR (RFC 9113, 4.3). Fields before the error have been shown.
+    /// If the block violates RFC 7541. The state is then lost, and the connection must be closed with
+    /// COMPRESSION_ERROR (RFC 9113 §4.3). Fields before the error have been passed to `visit`.
     pub fn decode<F>(&mut self, block: &[u8], mut visit: F) -> Result<DecodedBlock, HpackError>
     where
         F: FnMut(Field<'_>),
@@ -117,7 +117,7 @@ impl Decoder {
                     });
                     self.table.insert(name, value);
                 } else {
-                    // The entry named may be the one that makes room for the new one.
+                    // Copy the name: its entry may be evicted by the insertion.
                     name_text.clear();
                     name_text.extend_from_slice(self.indexed(index)?.0);
                     let value = string(block, &mut at, &mut value_text)?;
@@ -146,13 +146,13 @@ impl Decoder {
             }
         }
         decoded.changed_table = resized || added > 0;
-        // An entry that it referred to may be another one the next time.
+        // Entries of the dynamic table that it refers to may be others the next time.
         let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.table.heap_bytes()
     }
@@ -168,7 +168,7 @@ impl Decoder {
     }
 }
 
-/// Reads a string literal (RFC 7541, 5.2); `text` holds it if it is Huffman coded.
+/// Reads a string literal (RFC 7541 §5.2); `text` is the buffer for Huffman-coded ones.
 #[inline]
 fn string<'a>(
     block: &'a [u8],

@@ -1,14 +1,14 @@
-//! Fields to header blocks, made for blocks that are encoded once and sent many times.
+//! Encodes fields to header blocks, designed for blocks that are encoded once and sent many times.
 //!
-//! A repeated header list has three blocks: the *first* puts its fields into the peer's
-//! dynamic table, the *steady* one after it is all indices, and the *plain* one leaves
-//! the table alone, for a peer whose table is too small. Which of them is right for the
-//! next request is a connection's state: [`PeerTable`].
+//! A repeated header list has three blocks: the *first* puts its fields into the peer's dynamic table, the
+//! *steady* one after it consists of indices only, and the *plain* one leaves the table unchanged, for a peer
+//! whose table is too small. [`PeerTable`] holds the connection's state and chooses the block for the next
+//! request.
 
 use super::table::{DynamicTable, STATIC_TABLE};
 use super::{DEFAULT_TABLE_SIZE, Field, huffman, integer};
 
-/// Encodes with a model of the peer's dynamic table.
+/// An encoder with a model of the peer's dynamic table.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
@@ -25,14 +25,13 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Encodes `fields`, putting those that are in no table into the dynamic one.
+    /// Encodes `fields`, and adds those that are in no table to the dynamic one.
     pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         self.block(fields, true)
     }
 
-    /// Appends one field, by its index where a table has it. Otherwise it goes into the
-    /// dynamic table where `keep` says so, and a sensitive one never (RFC 7541, 6.2.3).
-    /// True: the table has changed.
+    /// Appends one field, as an index if a table contains it. Otherwise it is added to the dynamic table if
+    /// `keep` is set and it is not sensitive (RFC 7541 §6.2.3). Returns whether the table has changed.
     fn field(&mut self, field: Field<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
         let Field {
             name,
@@ -58,12 +57,12 @@ impl Encoder {
         true
     }
 
-    /// Encodes `fields` without the dynamic table (RFC 7541, 6.2.2).
+    /// Encodes `fields` without the dynamic table (RFC 7541 §6.2.2).
     pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
         Encoder::default().block(fields, false)
     }
 
-    /// What everything inserted so far takes in a table that evicts nothing. Bytes.
+    /// Returns the size of all entries inserted so far in a table that evicts nothing. Bytes.
     pub fn table_used(&self) -> usize {
         self.used
     }
@@ -80,7 +79,7 @@ impl Encoder {
         block
     }
 
-    /// The index of the field, and an index of its name.
+    /// Returns the index of the field, and an index of its name, if there are any.
     fn find(&self, name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
         let (exact, mut by_name) = find_static(name, value);
         if exact.is_some() {
@@ -111,7 +110,7 @@ fn plain<'a>(name: &'a str, value: &'a str) -> Field<'a> {
 
 fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
     let is_name = |entry: &&(&str, &str)| entry.0.as_bytes() == name;
-    // Entries of one name stand together (RFC 7541, Appendix A).
+    // Entries of one name are adjacent (RFC 7541, Appendix A).
     let Some(first) = STATIC_TABLE.iter().position(|entry| is_name(&entry)) else {
         return (None, None);
     };
@@ -140,8 +139,8 @@ fn literal(
     string(value, block);
 }
 
-/// Appends the beginning of a literal field that no table keeps (RFC 7541, 6.2.2): all of it
-/// but the value, which is to follow with its length before it ([`prefix_with_length`]).
+/// Appends the beginning of a literal field without indexing (RFC 7541 §6.2.2): everything except the value,
+/// which must follow with its length before it ([`prefix_with_length`]).
 pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     let (_, by_name) = find_static(name.as_bytes(), b"");
     integer::encode(by_name.unwrap_or(0), 4, 0, block);
@@ -150,7 +149,7 @@ pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     }
 }
 
-/// Makes a string literal (RFC 7541, 5.2) of what was appended to `block` from `start` on.
+/// Turns the bytes appended to `block` from `start` on into a string literal (RFC 7541 §5.2).
 #[inline]
 pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
     let length = block.len() - start;
@@ -159,7 +158,7 @@ pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
     block[start..].rotate_right(prefix);
 }
 
-/// A string literal in the shorter of its two forms.
+/// Appends a string literal, Huffman-coded if that is shorter.
 fn string(text: &[u8], block: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);
     if coded < text.len() {
@@ -174,25 +173,24 @@ fn string(text: &[u8], block: &mut Vec<u8>) {
 /// Which of a header list's three blocks to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockChoice {
-    /// The one that fills the peer's table.
+    /// The block that fills the peer's table.
     First,
-    /// The one of indices into it.
+    /// The block of indices into it.
     Steady,
-    /// The one that needs no table.
+    /// The block that needs no table.
     Plain,
 }
 
-/// What the peer lets the encoder use of its dynamic table, and what is in it.
+/// The peer's dynamic table: its allowed size, and whether it contains the list's entries.
 ///
-/// The encoder never uses more than the 4,096 bytes that hold from the start, so a peer
-/// that allows more needs no word from it.
+/// The encoder never uses more than the initial 4,096 bytes, so larger sizes need no update.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerTable {
-    /// The size that the peer's decoder works with: last signalled by a size update.
+    /// The size that the last size update signalled to the peer's decoder.
     signalled: u32,
-    /// What SETTINGS allow now, up to 4,096.
+    /// The size that SETTINGS allow now, up to 4,096.
     allowed: u32,
-    /// The least that SETTINGS allowed since the last block.
+    /// The smallest size that SETTINGS allowed since the last block.
     lowest: u32,
     inserted: bool,
 }
@@ -210,21 +208,20 @@ impl Default for PeerTable {
 }
 
 impl PeerTable {
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub fn allow(&mut self, size: u32) {
         self.allowed = size.min(DEFAULT_TABLE_SIZE);
         self.lowest = self.lowest.min(self.allowed);
     }
 
-    /// The steady block may be sent as it is: the common case, in two comparisons.
+    /// Returns whether the steady block can be sent unchanged: the common case, in two comparisons.
     #[inline]
     pub fn is_steady(&self) -> bool {
         self.inserted && self.signalled == self.lowest && self.signalled == self.allowed
     }
 
-    /// Chooses the next block of a list whose insertions take `needed` bytes, and
-    /// appends to `out` the size updates that must precede it (RFC 7541, 4.2). The block
-    /// must then be sent.
+    /// Chooses the next block of a list whose entries need `needed` bytes, and appends to `out` the size
+    /// updates that must precede it (RFC 7541 §4.2). The block must then be sent.
     pub fn next(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
         if (self.lowest as usize) < needed {
             self.inserted = false;
@@ -240,8 +237,8 @@ impl PeerTable {
         BlockChoice::First
     }
 
-    /// Appends what must precede a block that leaves the table alone, beside lists whose
-    /// insertions take `needed` bytes.
+    /// Appends the size updates that must precede a block without table changes, if lists with entries of
+    /// `needed` bytes are also sent.
     pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
         if (self.lowest as usize) < needed {
             self.inserted = false;
@@ -249,7 +246,7 @@ impl PeerTable {
         self.signal(out);
     }
 
-    /// Appends the size updates that the next block must begin with (RFC 7541, 4.2).
+    /// Appends the size updates with which the next block must begin (RFC 7541 §4.2).
     fn signal(&mut self, out: &mut Vec<u8>) {
         if self.lowest < self.signalled {
             integer::encode(self.lowest, 5, 0x20, out);
@@ -263,8 +260,8 @@ impl PeerTable {
     }
 }
 
-/// Encodes a connection's field lists, each another, into the dynamic table that its peer
-/// allows: for relays, which don't know beforehand what they will send.
+/// Encodes a connection's changing field lists with the dynamic table that its peer allows: for relays, which
+/// do not know them in advance.
 #[derive(Debug, Default)]
 pub struct ListEncoder {
     encoder: Encoder,
@@ -272,14 +269,14 @@ pub struct ListEncoder {
 }
 
 impl ListEncoder {
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE. Bytes.
     pub fn allow(&mut self, size: u32) {
         self.peer.allow(size);
     }
 
-    /// Appends the block of `fields`; those that `keep` accepts go into the table. False:
-    /// the block changed nothing there, and means the same as long as none does. The
-    /// block must be sent.
+    /// Appends the block of `fields`; those that `keep` accepts are added to the table. Returns false if the
+    /// block did not change the table, so that it keeps its meaning until another block does. The block must
+    /// be sent.
     pub fn encode<'a>(
         &mut self,
         fields: impl Iterator<Item = Field<'a>>,
@@ -299,7 +296,7 @@ impl ListEncoder {
         changed
     }
 
-    /// No size update is due.
+    /// Returns whether no size update is due.
     fn is_current(&self) -> bool {
         self.peer.signalled == self.peer.lowest && self.peer.signalled == self.peer.allowed
     }
@@ -357,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peers_table_decides() {
+    fn block_choice_follows_peer_table_size() {
         let mut table = PeerTable::default();
         let mut updates = Vec::new();
         let mut next = |table: &mut PeerTable| {
@@ -369,7 +366,7 @@ mod tests {
         assert!(table.is_steady());
         table.allow(1 << 20);
         assert!(table.is_steady());
-        // Smaller, but large enough: signalled, and nothing is lost.
+        // Smaller, but large enough: signalled, and entries remain.
         table.allow(256);
         assert!(!table.is_steady());
         assert_eq!(
@@ -386,7 +383,7 @@ mod tests {
             next(&mut table),
             (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
         );
-        // Down and up between two requests: both are signalled, and what was there is gone.
+        // Reduced and enlarged between two requests: both are signalled, and the entries are gone.
         table.allow(0);
         table.allow(4096);
         assert_eq!(
@@ -405,8 +402,7 @@ mod tests {
             let steady = encoder.encode(REQUEST);
             let plain = Encoder::encode_plain(REQUEST);
             let mut table = PeerTable::default();
-            // The decoder's own limit stays at 4,096: it checks that updates are right by
-            // what is found in the table.
+            // The decoder's own limit stays at 4,096: wrong updates show in the contents of the table.
             let mut decoder = Decoder::new(4096, 1 << 16);
             for size in sizes {
                 match size {
@@ -456,7 +452,7 @@ mod tests {
         }
 
         #[test]
-        fn any_fields_come_back(lists in prop::collection::vec(prop::collection::vec(
+        fn arbitrary_fields_round_trip(lists in prop::collection::vec(prop::collection::vec(
             ("[a-z-]{1,20}", "[ -~]{0,60}"), 0..12), 1..6)) {
             let mut encoder = Encoder::default();
             let mut decoder = Decoder::new(4096, 1 << 16);

@@ -9,7 +9,7 @@ use super::HpackError;
 
 const EOS: usize = 256;
 
-/// Bits of the code of each octet, and of EOS (RFC 7541, Appendix B).
+/// Code length in bits of each octet, and of EOS (RFC 7541, Appendix B).
 #[rustfmt::skip]
 const CODE_LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30,
@@ -46,10 +46,10 @@ const fn codes() -> [u32; 257] {
     codes
 }
 
-/// What four more bits do to a partly read code.
+/// A step of the decoder: the effect of four bits on an incomplete code.
 #[derive(Clone, Copy)]
 struct Step {
-    /// The tree node reached.
+    /// The tree node after the step.
     next: u8,
     symbol: u8,
     effect: u8,
@@ -57,7 +57,7 @@ struct Step {
 
 /// The step ends the code of `symbol`.
 const EMITS_SYMBOL: u8 = 1;
-/// A string may end after the step: what is left over is up to 7 bits of ones.
+/// A string may end after the step: the remaining bits are at most 7 ones.
 const MAY_END: u8 = 2;
 /// The step reads EOS, which no string may contain.
 const READS_EOS: u8 = 4;
@@ -142,10 +142,10 @@ const fn steps() -> [[Step; 16]; INNER_NODES] {
     steps
 }
 
-/// Appends the octets that `input` is the code of.
+/// Decodes `input` and appends the octets.
 ///
 /// # Errors
-/// [`HpackError::HuffmanEos`] and [`HpackError::HuffmanPadding`].
+/// Returns [`HpackError::HuffmanEos`] or [`HpackError::HuffmanPadding`].
 pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let mut state = 0u8;
     let mut effect = MAY_END;
@@ -168,7 +168,7 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     Ok(())
 }
 
-/// Appends the code of `input`, padded with ones to a whole octet.
+/// Encodes `input` and appends the code, padded with ones to a whole octet.
 pub fn encode(input: &[u8], out: &mut Vec<u8>) {
     let mut bits = 0u64;
     let mut count = 0;
@@ -186,7 +186,7 @@ pub fn encode(input: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// How many octets [`encode`] appends.
+/// Returns how many octets [`encode`] appends.
 pub(super) fn encoded_len(input: &[u8]) -> usize {
     let bits: usize = input
         .iter()
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_of_appendix_b() {
+    fn codes_match_appendix_b() {
         for (symbol, code, length) in [
             (b'0' as usize, 0x0, 5),
             (b't' as usize, 0x9, 5),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_checked() {
+    fn invalid_huffman_padding_is_rejected() {
         let decoded = |bytes: &[u8]| {
             let mut out = Vec::new();
             decode(bytes, &mut out).map(|()| out)
@@ -251,7 +251,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_string_comes_back(text: Vec<u8>) {
+        fn huffman_strings_round_trip(text: Vec<u8>) {
             let mut code = Vec::new();
             encode(&text, &mut code);
             prop_assert_eq!(code.len(), encoded_len(&text));

@@ -1,9 +1,8 @@
-//! Integers with a prefix of 1 to 8 bits (RFC 7541, 5.1), of 32 bits at most.
+//! Integers with a prefix of 1 to 8 bits (RFC 7541 §5.1), of at most 32 bits.
 
 use super::HpackError;
 
-/// Reads an integer whose prefix is the low `prefix` bits of `input[*at]`; moves `at`
-/// past it.
+/// Reads an integer whose prefix is the low `prefix` bits of `input[*at]`, and advances `at` past it.
 #[inline]
 pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<u32, HpackError> {
     let mask = (1u32 << prefix) - 1;
@@ -13,8 +12,7 @@ pub(super) fn decode(input: &[u8], at: &mut usize, prefix: u8) -> Result<u32, Hp
         return Ok(first);
     }
     let mut value = u64::from(mask);
-    // Five continuation bytes hold 35 bits: enough for every 32-bit value, and a bound
-    // on zero padding.
+    // Five continuation bytes hold 35 bits: enough for every 32-bit value, and a limit for zero padding.
     for shift in [0, 7, 14, 21, 28] {
         let byte = *input.get(*at).ok_or(HpackError::Truncated)?;
         *at += 1;
@@ -63,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds() {
+    fn overlong_and_truncated_integers_are_rejected() {
         let all_ones = [0x1f, 0xff, 0xff, 0xff, 0xff, 0x0f];
         assert_eq!(
             decode(&all_ones, &mut 0, 5),
@@ -80,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_comes_back(value: u32, prefix in 1u8..=8) {
+        fn integers_round_trip_any_prefix(value: u32, prefix in 1u8..=8) {
             let mut out = Vec::new();
             encode(value, prefix, 0, &mut out);
             let mut at = 0;

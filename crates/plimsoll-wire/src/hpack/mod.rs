@@ -1,10 +1,8 @@
-//! HPACK, the header compression of HTTP/2 (RFC 7541).
+//! HPACK, the header compression of HTTP/2 (RFC 7541). Drivers, the canned server, the tracer and the sidecar use it.
 //!
-//! The decoder is complete and bounded: whatever bytes it is given, it ends with fields
-//! or an [`HpackError`]. The encoder is made for requests that repeat: it is run once,
-//! and its blocks are sent over and over; [`ListEncoder`] is for relays.
-//!
-//! Called by the gRPC driver, the canned server, the tracer and the sidecar.
+//! The decoder is complete and bounded: any input ends with fields or an [`HpackError`]. The encoder is
+//! designed for repeated requests, whose blocks are encoded once and sent many times; [`ListEncoder`] is for
+//! relays.
 
 mod decoder;
 mod encoder;
@@ -18,13 +16,13 @@ pub use encoder::{
 };
 pub use huffman::{decode as huffman_decode, encode as huffman_encode};
 
-/// The dynamic table size that holds until SETTINGS say otherwise (RFC 9113, 6.5.2). Bytes.
+/// Initial size of the dynamic table, until SETTINGS change it (RFC 9113 §6.5.2). Bytes.
 pub const DEFAULT_TABLE_SIZE: u32 = 4096;
 
-/// What an entry costs in the dynamic table besides its name and value (RFC 7541, 4.1). Bytes.
+/// Size of a table entry in addition to its name and value (RFC 7541 §4.1). Bytes.
 pub const ENTRY_OVERHEAD: usize = 32;
 
-/// A header block that can't be decoded: the connection's compression state is lost.
+/// A header block cannot be decoded, so the connection's compression state is lost.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HpackError {

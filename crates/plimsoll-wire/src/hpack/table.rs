@@ -1,14 +1,13 @@
-//! The static table (RFC 7541, Appendix A) and the dynamic table (2.3.2, 4).
+//! The static table (RFC 7541, Appendix A) and the dynamic table (§2.3.2, §4).
 //!
-//! The dynamic table keeps its strings in one buffer, oldest first, so that a
-//! connection with a handful of entries costs a few hundred bytes and three allocations
-//! at most.
+//! The dynamic table stores its strings in one buffer, oldest first, so that a connection with a few entries
+//! costs a few hundred bytes and at most three allocations.
 
 use std::collections::VecDeque;
 
 use super::ENTRY_OVERHEAD;
 
-/// Name and value of indices 1 to 61.
+/// Names and values of the indices 1 to 61.
 #[rustfmt::skip]
 pub(super) static STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
@@ -42,12 +41,12 @@ impl Entry {
     }
 }
 
-/// The entries added by one direction's header blocks, newest first by index.
+/// The entries added by one direction's header blocks; index 0 is the newest.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
-    /// Newest at the front, as indices count.
+    /// Entries, newest first, in the order of their indices.
     entries: VecDeque<Entry>,
-    /// Names and values, oldest first; bytes before the oldest entry are dead.
+    /// Names and values, oldest first; bytes before the oldest entry are unused.
     text: Vec<u8>,
     size: usize,
     max_size: usize,
@@ -63,19 +62,19 @@ impl DynamicTable {
         }
     }
 
-    /// Size by the rule of RFC 7541, 4.1. Bytes.
+    /// Returns the size according to RFC 7541 §4.1, in bytes.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         self.size
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The entry at `index`, 0 being the newest.
+    /// Returns name and value of the entry at `index`; 0 is the newest.
     #[inline]
     pub(super) fn entry(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let entry = self.entries.get(index)?;
@@ -87,8 +86,7 @@ impl DynamicTable {
         ))
     }
 
-    /// Adds an entry, after removing as many of the oldest as makes room; one that is
-    /// larger than the table empties it (4.4).
+    /// Adds an entry after evicting as many old ones as necessary; an entry larger than the table empties it (§4.4).
     pub(super) fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + ENTRY_OVERHEAD;
         self.evict_to(self.max_size.saturating_sub(size));
@@ -107,8 +105,8 @@ impl DynamicTable {
         self.size += size;
     }
 
-    /// The last `added` entries, added again, would leave the table as it is: it is full, and all it
-    /// holds is these entries over and over.
+    /// Returns whether adding the last `added` entries again would leave the table unchanged: it is full, and
+    /// contains only repetitions of these entries.
     pub(super) fn repeats(&self, added: usize) -> bool {
         let all = self.entries.len();
         if added == 0 || added > all {
@@ -124,7 +122,7 @@ impl DynamicTable {
         self.evict_to(self.max_size);
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
@@ -137,8 +135,8 @@ impl DynamicTable {
         }
     }
 
-    /// Moves the live text to the front once half of the buffer is dead, so that the
-    /// buffer stays within twice the table's size.
+    /// Moves the used text to the front once half of the buffer is unused, so that the buffer stays within
+    /// twice the table's size.
     fn drop_dead_text(&mut self) {
         let dead = self
             .entries
@@ -158,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_entries_are_evicted_first() {
         let mut table = DynamicTable::new(100);
         table.insert(b"aa", b"1");
         table.insert(b"bb", b"2");
@@ -175,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_stays_bounded() {
+    fn table_text_stays_bounded() {
         let mut table = DynamicTable::new(4096);
         for i in 0..100_000u32 {
             table.insert(b"x-number", i.to_string().as_bytes());

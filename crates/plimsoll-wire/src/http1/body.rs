@@ -1,27 +1,27 @@
-//! The body of a message as it arrives (RFC 9112, 6 and 7.1).
+//! Reads the body of a message (RFC 9112 §6 and §7.1).
 
 use super::{Framing, Http1Error, MAX_HEAD};
 
-/// The longest line of a chunk's size. Bytes.
+/// Maximum length of a chunk-size line. Bytes.
 const MAX_LINE: usize = 4096;
 
-/// All chunk extensions of a body together. Bytes. What they say is not read.
+/// Maximum length of all chunk extensions of a body, which are ignored. Bytes.
 const MAX_EXTENSIONS: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// So many bytes are still to come.
+    /// Remaining bytes of a body of known length.
     Length(u64),
     UntilClose,
     ChunkSize,
     ChunkData(u64),
-    /// The line end behind a chunk's data.
+    /// The line end after a chunk's data.
     ChunkEnd,
     Trailers,
     Over,
 }
 
-/// Takes a body apart. It keeps nothing of it but a line that came in part.
+/// Removes the framing of a body. It stores only an incomplete line.
 #[derive(Debug)]
 pub struct Body {
     state: State,
@@ -29,23 +29,23 @@ pub struct Body {
     max: u64,
     line: Vec<u8>,
     extensions: usize,
-    /// Bytes of the trailers so far.
+    /// Bytes of trailers received so far.
     trailers: usize,
     max_trailers: usize,
 }
 
 impl Body {
-    /// `max`: bytes of the body, at most.
+    /// Makes a reader of a body of at most `max` bytes.
     ///
     /// # Errors
-    /// Its length is over `max`.
+    /// If its declared length exceeds `max`.
     pub fn new(framing: Framing, max: u64) -> Result<Body, Http1Error> {
         let mut body = Body::over();
         body.restart(framing, max)?;
         Ok(body)
     }
 
-    /// One that is over, to begin with.
+    /// Makes a reader in the state after a complete body.
     pub fn over() -> Body {
         Body {
             state: State::Over,
@@ -58,17 +58,17 @@ impl Body {
         }
     }
 
-    /// Takes trailers of up to `max` bytes in place of 64 KiB.
+    /// Accepts trailers of up to `max` bytes instead of 64 KiB.
     #[must_use]
     pub fn with_max_trailers(mut self, max: usize) -> Body {
         self.max_trailers = max;
         self
     }
 
-    /// Begins the next body, in the room of this one.
+    /// Begins the next body and reuses the allocations.
     ///
     /// # Errors
-    /// Its length is over `max`.
+    /// If its declared length exceeds `max`.
     #[inline]
     pub fn restart(&mut self, framing: Framing, max: u64) -> Result<(), Http1Error> {
         self.state = match framing {
@@ -83,12 +83,11 @@ impl Body {
         Ok(())
     }
 
-    /// Takes a prefix of `bytes`, at most to the end of the body, hands what is in it without
-    /// framing to `sink`, and returns the prefix's length: that of `bytes`, unless the body is
-    /// over.
+    /// Consumes a prefix of `bytes`, at most to the end of the body, and passes its content without framing
+    /// to `sink`. Returns the prefix's length, which is that of `bytes` unless the body is complete.
     ///
     /// # Errors
-    /// The body is malformed or too long.
+    /// If the body is malformed or too long.
     #[inline]
     pub fn take(
         &mut self,
@@ -123,18 +122,18 @@ impl Body {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Takes what of `rest` belongs to a line of the framing.
+    /// Consumes what belongs to a line of the framing.
     fn take_line(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
         let end = rest.iter().position(|b| *b == b'\n');
         let taken = end.map_or(rest.len(), |end| end + 1);
-        // Refused before its end, which need never come.
+        // Reject invalid lines before their end, which may never arrive.
         let before = self.line.len();
         let begin = self.line.iter().chain(&rest[..taken]);
         if self.state == State::ChunkEnd && !begin.zip(b"\r\n").all(|(a, b)| a == b) {
             return Err(Http1Error::Chunk);
         }
         if self.state == State::Trailers {
-            // A line end is no part of them.
+            // The final line end does not count.
             if self.trailers + before + taken > self.max_trailers + 2 {
                 return Err(Http1Error::TrailersTooLong(self.max_trailers));
             }
@@ -154,7 +153,7 @@ impl Body {
             State::ChunkEnd => State::ChunkSize,
             _ => self.chunk_size(text)?,
         };
-        // Its room is for the next line.
+        // Keep the allocation for the next line.
         line.clear();
         self.line = line;
         Ok(taken)
@@ -184,7 +183,7 @@ impl Body {
         }
     }
 
-    /// RFC 9112, 7.1.2. What trailers say is not read.
+    /// Checks a trailer field (RFC 9112 §7.1.2); its value is ignored.
     fn trailer(&mut self, line: &[u8]) -> Result<State, Http1Error> {
         if line.is_empty() {
             return Ok(State::Over);
@@ -195,25 +194,25 @@ impl Body {
         }
         let name = line.split(|b| *b == b':').next().unwrap_or_default();
         let is_field = name.len() < line.len() && !name.is_empty();
-        // A blank among them is a folded line, or one before the colon.
+        // A blank in the name means a folded line, or whitespace before the colon.
         if !is_field || !name.iter().all(u8::is_ascii_graphic) {
             return Err(Http1Error::Trailer);
         }
         Ok(State::Trailers)
     }
 
-    /// Nothing of it is still to come.
+    /// Returns whether the body is complete.
     #[inline]
     pub fn is_over(&self) -> bool {
         self.state == State::Over
     }
 
-    /// Bytes of the body that have come, without framing.
+    /// Returns the received bytes of the body, without framing.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// Bytes of the body that the peer has promised and not sent.
+    /// Returns how many announced bytes of the body or chunk have not arrived.
     pub fn still_to_come(&self) -> u64 {
         match self.state {
             State::Length(left) | State::ChunkData(left) => left,
@@ -221,10 +220,10 @@ impl Body {
         }
     }
 
-    /// The peer has closed its side in good order.
+    /// Processes an orderly end of stream.
     ///
     /// # Errors
-    /// The body is cut off there.
+    /// If the body is incomplete.
     pub fn end(&self) -> Result<(), Http1Error> {
         let seen = self.seen;
         match self.state {

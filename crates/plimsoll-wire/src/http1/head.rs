@@ -1,4 +1,4 @@
-//! The heads of messages, and how the bodies after them are delimited (RFC 9112, 2 to 6).
+//! The heads of messages, and how their bodies are delimited (RFC 9112 §2 to §6).
 
 use std::mem::MaybeUninit;
 
@@ -6,21 +6,21 @@ use httparse::{Header, ParserConfig, Status};
 
 use super::Http1Error;
 
-/// Fields of a head that take no memory of their own; a request has no more.
+/// Number of fields that are stored without allocation; the maximum for requests.
 const USUAL_FIELDS: usize = 128;
 
-/// Bytes of the shortest field, `a:` and the end of its line.
+/// Bytes of the shortest possible field: `a:` and a line end.
 const MIN_FIELD_SIZE: usize = 3;
 
-/// Space for a head's fields, so that reading one allocates nothing.
+/// Storage for a head's fields, so that parsing allocates nothing.
 pub struct FieldSpace<'b> {
     usual: [MaybeUninit<Header<'b>>; USUAL_FIELDS],
-    /// Space for an answer with more fields than that.
+    /// Storage for responses with more fields.
     large: Vec<MaybeUninit<Header<'b>>>,
 }
 
 impl FieldSpace<'_> {
-    /// Makes room for 128 fields; an answer takes more where it needs it.
+    /// Makes storage for 128 fields; it grows for responses with more.
     pub fn new() -> Self {
         FieldSpace {
             usual: [const { MaybeUninit::uninit() }; USUAL_FIELDS],
@@ -35,14 +35,14 @@ impl Default for FieldSpace<'_> {
     }
 }
 
-/// How a body is delimited (RFC 9112, 6.3).
+/// How a body is delimited (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// The body has so many bytes.
+    /// The body has this length in bytes.
     Length(u64),
-    /// The body comes in chunks, each with its length (RFC 9112, 7.1).
+    /// The body is chunked (RFC 9112 §7.1).
     Chunked,
-    /// The body ends with the connection; answers only.
+    /// The body ends with the connection; only in responses.
     UntilClose,
 }
 
@@ -51,20 +51,20 @@ pub enum Framing {
 pub struct Fields<'h, 'b>(&'h [Header<'b>]);
 
 impl<'h, 'b> Fields<'h, 'b> {
-    /// Names as they were written, and values without the blanks around them.
+    /// Returns the names as sent, and the values without surrounding whitespace.
     pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> + Clone + 'h {
         let fields = self.0.iter();
         fields.map(|field| (field.name, field.value.trim_ascii()))
     }
 
-    /// The values of every field of this name.
+    /// Returns the values of all fields of this name.
     pub fn values(self, name: &'h str) -> impl Iterator<Item = &'b [u8]> + 'h {
         self.iter()
             .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
             .map(|(_, value)| value)
     }
 
-    /// Whether a field of this name lists `token` (RFC 9110, 5.6.1).
+    /// Returns whether a field of this name lists `token` (RFC 9110 §5.6.1).
     pub fn lists(self, name: &'h str, token: &str) -> bool {
         self.values(name).any(|value| lists(value, token))
     }
@@ -81,27 +81,27 @@ fn items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// A request's head.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'h, 'b> {
-    /// Case-sensitive, as it was sent (RFC 9110, 9.1).
+    /// The method, case-sensitive, as sent (RFC 9110 §9.1).
     pub method: &'b str,
-    /// The request target, as it was sent (RFC 9112, 3.2).
+    /// The request target as sent (RFC 9112 §3.2).
     pub target: &'b str,
-    /// HTTP/1.1, and not 1.0.
+    /// Whether the version is HTTP/1.1, not 1.0.
     pub is_1_1: bool,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub size: usize,
-    /// Length 0 where no field names one.
+    /// How the body is delimited; length 0 if no field declares one.
     pub body: Framing,
-    /// The client wants no further answer over this connection (RFC 9112, 9.3).
+    /// Whether the client closes the connection after the response (RFC 9112 §9.3).
     pub closes: bool,
     /// The fields in the order in which they were sent.
     pub fields: Fields<'h, 'b>,
 }
 
 impl<'h, 'b> RequestHead<'h, 'b> {
-    /// The head at the beginning of `bytes`; `None` until it is whole. `max`: its size at most.
+    /// Parses the head at the beginning of `bytes`, of at most `max` bytes; `None` until it is complete.
     ///
     /// # Errors
-    /// The problem with it, or that it is over `max` bytes.
+    /// If it is invalid or exceeds `max` bytes.
     pub fn parse(
         bytes: &'b [u8],
         max: usize,
@@ -130,28 +130,28 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     }
 }
 
-/// An answer's head.
+/// A response's head.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponseHead<'h, 'b> {
-    /// The status code, of three digits (RFC 9110, 15).
+    /// The three-digit status code (RFC 9110 §15).
     pub status: u16,
-    /// Empty where the server sent none.
+    /// The reason phrase; empty if the server sent none.
     pub reason: &'b str,
-    /// Bytes of the head.
+    /// Size of the head in bytes.
     pub size: usize,
-    /// How the body is delimited, unless the method was HEAD.
+    /// How the body is delimited, unless the request was HEAD.
     pub body: Framing,
-    /// The server closes the connection behind this answer (RFC 9112, 9.3).
+    /// Whether the server closes the connection after this response (RFC 9112 §9.3).
     pub closes: bool,
     /// The fields in the order in which they were sent.
     pub fields: Fields<'h, 'b>,
 }
 
 impl<'h, 'b> ResponseHead<'h, 'b> {
-    /// The head at the beginning of `bytes`; `None` until it is whole.
+    /// Parses the head at the beginning of `bytes`; `None` until it is complete.
     ///
     /// # Errors
-    /// The problem with it, or that it is over [`super::MAX_HEAD`] bytes.
+    /// If it is invalid or exceeds [`super::MAX_HEAD`] bytes.
     pub fn parse(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
@@ -159,10 +159,10 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         ResponseHead::parse_within(bytes, super::MAX_HEAD, space)
     }
 
-    /// [`ResponseHead::parse`] of a head of at most `max` bytes, whose fields may be as many as fit into that.
+    /// As [`ResponseHead::parse`], for a head of at most `max` bytes with any number of fields.
     ///
     /// # Errors
-    /// The problem with it, or that it is over `max` bytes.
+    /// If it is invalid or exceeds `max` bytes.
     pub fn parse_within(
         bytes: &'b [u8],
         max: usize,
@@ -199,18 +199,17 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         }))
     }
 
-    /// Why `bytes`, behind which the connection ended, are no head: an error in them comes before
-    /// their end, which the network may have cut anywhere.
+    /// Returns the error of a connection that ended after `bytes` within a head: an error in them takes
+    /// precedence over the missing end, which the network may have cut anywhere.
     pub fn cut_off(bytes: &'b [u8]) -> Http1Error {
         let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
         read.err().unwrap_or(Http1Error::EndedInHead)
     }
 
-    /// [`ResponseHead::parse`] of the head that counts: interim ones before it are skipped, and
-    /// are part of its size.
+    /// As [`ResponseHead::parse`], for the final head: interim heads before it are skipped and count in its size.
     ///
     /// # Errors
-    /// What is wrong with one of them, or that they are over [`super::MAX_HEAD`] bytes.
+    /// If one of them is invalid, or they exceed [`super::MAX_HEAD`] bytes.
     pub fn parse_final(
         bytes: &'b [u8],
         space: &'h mut FieldSpace<'b>,
@@ -232,8 +231,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         Ok(None)
     }
 
-    /// Another head follows, which counts (RFC 9110, 15.2). Not so behind 101: what follows
-    /// there is another protocol.
+    /// Returns whether another head follows (RFC 9110 §15.2). After 101 none does, since another protocol follows.
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..200)
     }
@@ -251,7 +249,7 @@ fn whole(
     }
 }
 
-/// What the fields say of the message itself.
+/// Properties of a message that its fields determine.
 struct General {
     framing: Option<Framing>,
     closes: bool,
@@ -273,7 +271,7 @@ impl General {
                     }
                 }
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
-                // Twice chunked is a coding that is forbidden (RFC 9112, 6.1).
+                // Chunked twice is forbidden (RFC 9112 §6.1).
                 if chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                     let coding = String::from_utf8_lossy(value.trim_ascii()).into_owned();
                     return Err(Http1Error::TransferCoding(coding));
@@ -298,7 +296,7 @@ impl General {
     }
 }
 
-/// Digits and nothing else.
+/// Parses a number that consists of digits only.
 fn number(digits: &[u8]) -> Result<u64, Http1Error> {
     let text = std::str::from_utf8(digits).unwrap_or_default();
     let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

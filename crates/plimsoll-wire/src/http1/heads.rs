@@ -1,17 +1,17 @@
-//! The heads of one connection's answers, in any split.
+//! Reads the heads of one connection's responses, in any split.
 
 use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 
-/// Beyond so many bytes, more of a line of a head says nothing new.
+/// Size of an incomplete head from which it is parsed again only at the end of a line. Bytes.
 const MAX_UNSEEN: usize = 1024;
 
-/// Reads the heads of answers. One that came in part is all that it keeps.
+/// Reads the heads of responses. It stores only an incomplete head.
 #[derive(Debug)]
 pub struct Heads {
     partial: Vec<u8>,
-    /// Bytes of interim answers before the one that counts.
+    /// Bytes of interim responses before the final one.
     interim: usize,
-    /// The largest head, the interim answers before it included. Bytes.
+    /// Maximum size of a head including preceding interim responses. Bytes.
     max: usize,
 }
 
@@ -22,7 +22,7 @@ impl Default for Heads {
 }
 
 impl Heads {
-    /// Reads heads of at most `max` bytes.
+    /// Makes a reader of heads of at most `max` bytes.
     pub fn up_to(max: usize) -> Heads {
         Heads {
             partial: Vec::new(),
@@ -31,11 +31,11 @@ impl Heads {
         }
     }
 
-    /// Takes a prefix of `bytes`, at most to the end of a head, and returns its length, and what `made` makes of a
-    /// head that counts and its bytes.
+    /// Consumes a prefix of `bytes`, at most to the end of a head. Returns its length, and the result of
+    /// `made` for a final head and its bytes.
     ///
     /// # Errors
-    /// The problem with a head.
+    /// If a head is invalid or too long.
     pub fn take<T>(
         &mut self,
         bytes: &[u8],
@@ -49,8 +49,8 @@ impl Heads {
             gathered.extend_from_slice(&bytes[..room]);
             whole = &gathered;
         }
-        // A long head is looked at again where a line ends, or a peer that sends it a byte at a time
-        // would have it read once a byte.
+        // A long head is parsed again only at line ends; otherwise a peer that sends single bytes would cause
+        // a parse for each.
         let is_due = before < MAX_UNSEEN || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
         let head = if is_due {
@@ -79,19 +79,19 @@ impl Heads {
         if self.interim > self.max {
             return Err(Http1Error::HeadTooLong(self.max));
         }
-        // Its room is for the next one.
+        // Keep the allocation for the next head.
         gathered.clear();
         self.partial = gathered;
         Ok((size - before, made))
     }
 
-    /// Something has come of an answer whose head has not.
+    /// Returns whether an incomplete head has been received.
     #[inline]
     pub fn have_begun(&self) -> bool {
         self.interim > 0 || !self.partial.is_empty()
     }
 
-    /// Why the head is none that the connection ended within; `None`: it did not.
+    /// Returns the error if the connection ended within a head; `None` if it did not.
     pub fn cut_off(&self) -> Option<Http1Error> {
         (!self.partial.is_empty()).then(|| ResponseHead::cut_off(&self.partial))
     }

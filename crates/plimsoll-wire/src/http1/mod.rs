@@ -1,12 +1,12 @@
-//! HTTP/1.1 messages (RFC 9112) in any split: one reader of heads, one of bodies, one writer.
+//! HTTP/1.1 messages (RFC 9112) in any split: a reader of heads, a reader of bodies, and a writer.
 //!
-//! The reader is strict, since two that understand a message differently can be played off
-//! against each other (RFC 9112, 11.2): a length beside a transfer coding, lengths that differ,
-//! codings other than one `chunked`, folded lines and bare CR are errors, and everything is
-//! bounded. It is lenient in one place only: a line of a head may end in a bare LF (2.2).
+//! The reader is strict, because implementations that interpret a message differently enable request
+//! smuggling (RFC 9112 §11.2): a length next to a transfer coding, differing lengths, codings other than one
+//! `chunked`, folded lines and bare CR are errors, and everything is bounded. It is lenient in one place
+//! only: a line of a head may end in a bare LF (§2.2).
 //!
-//! [`Responses`] is for clients, and [`Heads`] for those that take bodies apart themselves; a server reads a
-//! [`RequestHead`]. Whoever wants only the head of an answer reads a [`ResponseHead`].
+//! Clients use [`Responses`], or [`Heads`] if they parse bodies themselves; servers use [`RequestHead`].
+//! Callers that need only the head of a response use [`ResponseHead`].
 
 mod body;
 mod head;
@@ -22,11 +22,10 @@ pub use heads::Heads;
 pub use responses::{Response, Responses};
 pub use write::{put_request, put_response};
 
-/// The largest head of an answer where nobody says another limit, the interim answers before it included, and the
-/// largest trailers. Bytes.
+/// Default maximum size of a response's head, including preceding interim responses, and of trailers. Bytes.
 pub const MAX_HEAD: usize = 64 * 1024;
 
-/// Why a message can't be read. The connection is of no more use.
+/// Why a message cannot be read. The connection cannot be used any further.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Http1Error {

@@ -1,22 +1,21 @@
-//! The answers of one connection, one after another.
+//! Reads the responses of one connection, one after another.
 
 use super::{Body, Heads, Http1Error};
 
-/// An answer that has come whole. Its body went to the sink of [`Responses::take`].
+/// A complete response. Its body went to the sink of [`Responses::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status code, of three digits (RFC 9110, 15).
+    /// The three-digit status code (RFC 9110 §15).
     pub status: u16,
-    /// Empty where the server sent none.
+    /// The reason phrase; empty if the server sent none.
     pub reason: String,
-    /// Bytes of the body, without framing.
+    /// Length of the body in bytes, without framing.
     pub body: u64,
-    /// The server closes the connection behind this answer.
+    /// Whether the server closes the connection after this response.
     pub closes: bool,
 }
 
-/// Reads answers to requests with any method but HEAD and CONNECT. A head that came in part
-/// is all that it keeps.
+/// Reads responses to requests with any method except HEAD and CONNECT. It stores only an incomplete head.
 #[derive(Debug)]
 pub struct Responses {
     heads: Heads,
@@ -25,7 +24,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// `max_body`: bytes of a body, at most.
+    /// Makes a reader for bodies of at most `max_body` bytes.
     pub fn new(max_body: u64) -> Responses {
         Responses {
             heads: Heads::default(),
@@ -34,11 +33,11 @@ impl Responses {
         }
     }
 
-    /// Takes a prefix of `bytes`, at most to the end of an answer, which is returned with the
-    /// prefix's length. The body's bytes go to `sink`.
+    /// Consumes a prefix of `bytes`, at most to the end of a response. Returns the prefix's length and the
+    /// response if it is complete. The body's bytes go to `sink`.
     ///
     /// # Errors
-    /// What is wrong with the answer.
+    /// If the response is invalid or too long.
     #[inline]
     pub fn take(
         &mut self,
@@ -73,10 +72,10 @@ impl Responses {
         Ok((at, None))
     }
 
-    /// The peer has closed its side in good order: the answer that ends there, if one does.
+    /// Processes an orderly end of stream; returns the response that ends with it, if there is one.
     ///
     /// # Errors
-    /// An answer is cut off there.
+    /// If a response is incomplete.
     pub fn end(&mut self) -> Result<Option<Response>, Http1Error> {
         match &self.current {
             None => self.heads.cut_off().map_or(Ok(None), Err),
@@ -87,13 +86,13 @@ impl Responses {
         }
     }
 
-    /// Bytes of the body that the peer has promised and not sent.
+    /// Returns how many announced bytes of the body or chunk have not arrived.
     pub fn still_to_come(&self) -> u64 {
         let current = self.current.as_ref();
         current.map_or(0, |(_, body)| body.still_to_come())
     }
 
-    /// Whether an answer has begun to arrive.
+    /// Returns whether a response has begun to arrive.
     pub fn has_begun(&self) -> bool {
         self.current.is_some() || self.heads.have_begun()
     }

@@ -1,12 +1,12 @@
 use super::*;
 
-/// Whole answers with their bodies, and how the connection ended.
+/// Complete responses with their bodies, and how the connection ended.
 type Read = (
     Vec<(Response, Vec<u8>)>,
     Result<Option<Response>, Http1Error>,
 );
 
-/// Every answer in `bytes`, given in pieces of `step` bytes.
+/// Reads all responses in `bytes`, in pieces of `step` bytes.
 fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
     let mut responses = Responses::new(max_body);
     let (mut found, mut body) = (Vec::new(), Vec::new());
@@ -28,7 +28,7 @@ fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
     (found, end)
 }
 
-/// An answer's head with these fields, and what follows it.
+/// Returns a response's head with these fields, and what follows it.
 fn ok(fields: &str, rest: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{rest}").into_bytes()
 }
@@ -37,7 +37,7 @@ fn chunked(rest: &str) -> Vec<u8> {
     ok("Transfer-Encoding: chunked", rest)
 }
 
-/// However it is split, `bytes` are no answer, and for this reason.
+/// Checks that `bytes` are rejected for this reason in every split.
 fn refused(bytes: &[u8], error: &Http1Error) {
     for step in [1, 7, 1_000, bytes.len()] {
         let (found, end) = read(bytes, step, 1 << 20);
@@ -183,7 +183,7 @@ fn truncated_or_contradictory_responses_fail() {
 #[test]
 fn ambiguous_response_heads_are_rejected() {
     for fields in [
-        // Folded (RFC 9112, 5.2), a bare CR (2.2), a blank before the colon (5.1), a NUL.
+        // Folded line (RFC 9112 §5.2), bare CR (§2.2), whitespace before the colon (§5.1), NUL.
         "X: a\r\n b",
         " X: a",
         "X: a\rb",
@@ -202,7 +202,7 @@ fn ambiguous_response_heads_are_rejected() {
 }
 
 #[test]
-fn malformed_chunks_are_refused() {
+fn malformed_chunks_are_rejected() {
     for rest in [
         "0x5\r\n",
         " 5\r\n",
@@ -214,7 +214,7 @@ fn malformed_chunks_are_refused() {
         "5\nhello",
         "5;x\ry\r\nhello",
         "1\r\na\r\n1\n",
-        // More data than the chunk says, refused before any line ends.
+        // More data than the chunk size, rejected before any line end.
         "1\r\nabc\r\n",
         "5\r\nhellow",
         "5\r\nhelloworld",
@@ -238,7 +238,7 @@ fn malformed_chunks_are_refused() {
 }
 
 #[test]
-fn nothing_goes_on_without_end() {
+fn heads_chunk_lines_and_trailers_are_bounded() {
     let head = "x: yyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyyy\r\n".repeat(100);
     let long = format!("x: {}", "y".repeat(MAX_HEAD));
     let too_long = (vec![], Err(Http1Error::HeadTooLong(MAX_HEAD)));
@@ -251,7 +251,7 @@ fn nothing_goes_on_without_end() {
             assert_eq!(read(&bytes, step, 0), too_long);
         }
     }
-    // A head as long as it may be, and a byte more.
+    // A head of maximum length, and one byte more.
     for more in [0, 1] {
         let fill = MAX_HEAD - ok(&format!("{head}x: "), "").len() + more;
         let bytes = ok(
@@ -264,7 +264,7 @@ fn nothing_goes_on_without_end() {
             assert_eq!((found.len(), end.is_ok()), (1 - more, more == 0));
         }
     }
-    // As many fields as fit into a head.
+    // The maximum number of fields in a head.
     let many = "x:\n".repeat(MAX_HEAD / 3 - 50) + "Content-Length: 0";
     let (found, end) = read(&ok(&many, ""), 5_000, 0);
     assert_eq!((found.len(), end.is_ok()), (1, true));
@@ -317,7 +317,7 @@ fn every_body_framing_is_bounded() {
             assert_eq!(read(&bytes, step, 3).1, Err(Http1Error::BodyTooLong(3)));
         }
     }
-    // Refused before it comes.
+    // Rejected before it arrives.
     for bytes in [
         ok("Content-Length: 5", ""),
         chunked("3\r\nfou\r\n2\r\n"),

@@ -1,11 +1,11 @@
-//! Heads of messages, written (RFC 9112, 3 to 5).
+//! Writes the heads of messages (RFC 9112 §3 to §5).
 
 /// Appends a request's head.
 pub fn put_request(out: &mut Vec<u8>, method: &str, target: &str, fields: &[(&str, &str)]) {
     put(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
 }
 
-/// Appends an answer's head.
+/// Appends a response's head.
 pub fn put_response(out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]) {
     let line = [
         "HTTP/1.1 ",
@@ -30,7 +30,7 @@ fn put(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrases of the statuses that our servers answer with (RFC 9110, 15).
+/// Returns the reason phrase of a status that our servers use (RFC 9110 §15).
 fn reason(status: u16) -> &'static str {
     match status {
         101 => "Switching Protocols",

@@ -1,13 +1,13 @@
-//! A header block that comes in several frames (RFC 9113, 4.3).
+//! Header blocks that are split into several frames (RFC 9113 §4.3).
 
 use super::{ErrorCode, Piece, Violation};
 
-/// Frames a block may come in. Past that, a peer sends tiny ones to keep us busy.
+/// Maximum number of frames of a block, against peers that send tiny ones to waste CPU.
 const MAX_FRAGMENTS: u32 = 256;
 
-/// HEADERS without END_HEADERS, and the CONTINUATION frames so far.
+/// A HEADERS frame without END_HEADERS, and the CONTINUATION frames received so far.
 ///
-/// Until it is whole no other frame may come, on any stream.
+/// Until the block is complete no other frame may arrive, on any stream.
 #[derive(Debug)]
 pub struct HeaderBlock {
     stream: u32,
@@ -30,7 +30,7 @@ impl HeaderBlock {
     /// Adds the next CONTINUATION frame's fragment.
     ///
     /// # Errors
-    /// The block is over `max` bytes, or in over 256 frames: ENHANCE_YOUR_CALM.
+    /// ENHANCE_YOUR_CALM if the block exceeds `max` bytes or 256 frames.
     pub fn push(&mut self, fragment: &[u8], max: usize) -> Result<(), Violation> {
         self.fragments += 1;
         if self.bytes.len() + fragment.len() > max || self.fragments > MAX_FRAGMENTS {
@@ -46,7 +46,7 @@ impl HeaderBlock {
         Ok(())
     }
 
-    /// What it says, once it is whole.
+    /// Returns the complete block.
     pub fn piece(&self) -> Piece<'_> {
         Piece {
             stream: self.stream,

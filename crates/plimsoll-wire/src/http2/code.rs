@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An error code; numbers without a name are kept as they came.
+/// An error code; unknown numbers are preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
@@ -11,7 +11,7 @@ macro_rules! codes {
         impl ErrorCode {
             $($(#[$doc])* pub const $name: ErrorCode = ErrorCode($number);)*
 
-            /// The name RFC 9113 gives the code.
+            /// Returns the name that RFC 9113 gives the code.
             pub fn name(self) -> Option<&'static str> {
                 Some(match self {
                     $(ErrorCode::$name => stringify!($name),)*
@@ -23,33 +23,33 @@ macro_rules! codes {
 }
 
 codes! {
-    /// All is well: a graceful end.
+    /// No error: a graceful end.
     NO_ERROR = 0x0;
-    /// A rule that no other code names.
+    /// A violation that no other code describes.
     PROTOCOL_ERROR = 0x1;
-    /// The sender's own fault.
+    /// An internal error of the sender.
     INTERNAL_ERROR = 0x2;
     /// More was sent than a window allows, or a window grew too large.
     FLOW_CONTROL_ERROR = 0x3;
     /// SETTINGS were not acknowledged in time.
     SETTINGS_TIMEOUT = 0x4;
-    /// A frame came on a stream that its sender had ended.
+    /// A frame arrived on a stream that its sender had ended.
     STREAM_CLOSED = 0x5;
     /// A frame of the wrong length.
     FRAME_SIZE_ERROR = 0x6;
-    /// Nothing was done for the stream: the request may be sent again.
+    /// The stream was not processed, so the request may be retried.
     REFUSED_STREAM = 0x7;
-    /// The stream is not needed any more.
+    /// The stream is no longer needed.
     CANCEL = 0x8;
-    /// A header block that can't be decoded.
+    /// A header block cannot be decoded.
     COMPRESSION_ERROR = 0x9;
     /// The connection behind a CONNECT was lost.
     CONNECT_ERROR = 0xa;
-    /// The peer causes too much work.
+    /// The peer causes excessive load.
     ENHANCE_YOUR_CALM = 0xb;
-    /// TLS below what RFC 9113, 9.2 demands.
+    /// TLS does not meet the requirements of RFC 9113 §9.2.
     INADEQUATE_SECURITY = 0xc;
-    /// The same over HTTP/1.1 would do.
+    /// The request requires HTTP/1.1.
     HTTP_1_1_REQUIRED = 0xd;
 }
 

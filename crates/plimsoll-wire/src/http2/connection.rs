@@ -1,11 +1,10 @@
-//! What a connection is, whoever keeps its streams (RFC 9113): its preface, the order of frames, header
-//! blocks in several, SETTINGS, windows, stream ids, GOAWAY, and whether a broken rule ends a stream
-//! or all.
+//! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
+//! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
-//! No socket, no clock and no streams. A user splits frames ([`super::each`], [`super::split`]), gives DATA to
-//! [`Connection::data`], HEADERS with END_HEADERS to [`Connection::headers`], all others to
-//! [`Connection::control`], and keeps a table of its streams, which is asked by [`Streams`].
-//! Drivers, the canned server and the sidecar do so.
+//! It has no socket, clock or streams. A user splits the input into frames ([`super::each`],
+//! [`super::split`]), passes DATA to [`Connection::data`], HEADERS with END_HEADERS to
+//! [`Connection::headers`] and all others to [`Connection::control`], and keeps a table of its streams, which
+//! is accessed by [`Streams`]. Drivers, the canned server and the sidecar use it.
 
 mod frames;
 
@@ -16,45 +15,45 @@ use super::{
     PREFACE, Peer, ReceiveWindow, Settings, Violation, complete, write,
 };
 
-/// A buffer for partial frames larger than this is given back when it is empty. Bytes.
+/// Maximum capacity of the partial-frame buffer that is kept when it is empty. Bytes.
 const KEPT_PARTIAL: usize = 64;
 
-/// A user's streams, as far as the rules of a connection need them.
+/// The user's streams, as far as a connection's rules need them.
 pub trait Streams {
-    /// What may be sent on a stream, negative where SETTINGS made it so (RFC 9113, 6.9.2); `None`:
-    /// it is closed. Bytes.
+    /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
+    /// `None` if the stream is closed.
     fn send_window(&mut self, id: u32) -> Option<&mut i32>;
 
-    /// [`Streams::send_window`] of every stream that has one.
+    /// Returns the send windows of all streams that have one.
     fn send_windows(&mut self) -> impl Iterator<Item = &mut i32>;
 }
 
-/// What a frame that is neither DATA nor a whole header block leaves to the user.
+/// What the user must handle after a frame that is neither DATA nor a complete header block.
 #[derive(Debug)]
 pub enum Control<'a> {
-    /// It was answered here, or needs no answer.
+    /// Nothing: it was answered here, or needs no answer.
     Nothing,
-    /// A header block that came in several frames is whole.
+    /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
-    /// Acknowledged. More may be sent than before; the size of the peer's header table is the
-    /// user's to note.
+    /// SETTINGS, which were acknowledged. More may be sendable than before; the user must apply the size of
+    /// the peer's header table.
     Settings(Settings<'a>),
-    /// The peer keeps to our SETTINGS from now on.
+    /// The peer has acknowledged our SETTINGS.
     Acknowledged,
-    /// More may be sent than before.
+    /// A send window has grown.
     Room,
-    /// The peer has reset a stream that was opened before.
+    /// The peer has reset an existing stream.
     Reset {
         /// Its id.
         stream: u32,
-        /// Why.
+        /// The peer's error code.
         code: ErrorCode,
     },
-    /// The peer takes no stream above `last_stream`.
+    /// The peer processes no stream above `last_stream`.
     GoAway {
-        /// Never higher than in a GOAWAY before (RFC 9113, 6.8).
+        /// The last stream; never higher than in an earlier GOAWAY (RFC 9113 §6.8).
         last_stream: u32,
-        /// Why.
+        /// The peer's error code.
         code: ErrorCode,
         /// Diagnostic data, meant for people.
         debug: &'a [u8],
@@ -63,22 +62,22 @@ pub enum Control<'a> {
     Pong([u8; 8]),
 }
 
-/// How a stream ended that the peer has sent something on.
+/// How a stream was closed on which a frame was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closed {
-    /// This end reset it, or lets it be: what comes was under way.
+    /// This end reset or ignores it: frames on it were in flight.
     Reset,
-    /// The peer has sent RST_STREAM, and sends nothing on it any more.
+    /// The peer has sent RST_STREAM and must not send on it any more.
     ResetByPeer,
-    /// The peer has ended it, this end has not.
+    /// The peer has ended its side.
     HalfEnded,
     /// Both ends have ended it.
     Ended,
-    /// The user does not remember it.
+    /// The user has no record of it.
     Forgotten,
 }
 
-/// How far a connection is.
+/// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// The peer's SETTINGS have not arrived.
@@ -87,43 +86,42 @@ pub enum Stage {
     Open,
     /// The peer has sent GOAWAY.
     Leaving,
-    /// It is of no more use.
+    /// The connection failed or was closed.
     Failed,
 }
 
-/// One end of a connection.
+/// The state of one end of a connection.
 #[derive(Debug)]
 pub struct Connection<P> {
     peer: P,
     stage: Stage,
-    /// Bytes of the client's preface that have not come.
+    /// Bytes of the client's preface that have not arrived.
     preface_left: u8,
-    /// How many times [`MAX_HEADER_BLOCK`] a header block of several frames may have beyond the first: a byte, because
+    /// Additional multiples of [`MAX_HEADER_BLOCK`] that a split header block may have; one byte, because
     /// there are many connections.
     extra_blocks: u8,
     is_acknowledged: bool,
-    /// The beginning of a frame.
+    /// An incomplete frame.
     partial: Vec<u8>,
-    /// A header block whose end has not come.
+    /// An incomplete header block.
     block: Option<Box<HeaderBlock>>,
-    /// The lowest stream id that was not used.
+    /// The lowest unused stream id.
     next_id: u32,
     send_window: u32,
-    /// The peer's SETTINGS.
+    /// Initial stream window according to the peer's SETTINGS.
     initial_window: u32,
     max_streams: u32,
     receive_window: ReceiveWindow,
-    /// The last stream that the peer's last GOAWAY names.
+    /// The last stream in the peer's latest GOAWAY.
     last_stream: u32,
-    /// The last stream that we took, as our GOAWAY names it; `None`: none names it yet.
+    /// The last stream that we accepted, as in our GOAWAY; `None` before one that names it.
     last_taken: Option<u32>,
-    /// The highest stream that was reset here: frames on it, and on those below that are forgotten, may
-    /// be under way.
+    /// The highest stream that was reset here: frames on it, and on unrecorded ones below, may be in flight.
     last_reset: u32,
 }
 
 impl<P: Peer> Connection<P> {
-    /// `window`: of what is received; HTTP/2 gives at least 65,535. Bytes.
+    /// Makes one end of a connection with a receive window of `window` bytes, at least 65,535.
     pub fn new(peer: P, window: u32) -> Connection<P> {
         Connection {
             peer,
@@ -148,69 +146,69 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// Which end this is.
+    /// Returns which end this is.
     pub fn peer(&self) -> P {
         self.peer
     }
 
-    /// [`Stage::Failed`] once it was closed here.
+    /// Returns the stage; [`Stage::Failed`] after this end has closed it.
     #[inline]
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The peer has acknowledged SETTINGS, and has to keep them.
+    /// Returns whether the peer has acknowledged our SETTINGS.
     pub fn is_acknowledged(&self) -> bool {
         self.is_acknowledged
     }
 
-    /// A GOAWAY was sent that names the last stream taken.
+    /// Returns whether a GOAWAY with the last accepted stream was sent.
     pub fn has_left(&self) -> bool {
         self.last_taken.is_some()
     }
 
-    /// What the connection's window lets this end send. Bytes.
+    /// Returns how many bytes the connection's window allows to send.
     #[inline]
     pub fn send_window(&self) -> u32 {
         self.send_window
     }
 
-    /// What a new stream's window lets this end send: at most 2³¹−1. Bytes.
+    /// Returns how many bytes a new stream's window allows to send, at most 2³¹−1.
     #[inline]
     pub fn initial_window(&self) -> u32 {
         self.initial_window
     }
 
-    /// Streams that the peer takes at once.
+    /// Returns how many concurrent streams the peer accepts.
     #[inline]
     pub fn max_streams(&self) -> u32 {
         self.max_streams
     }
 
-    /// Takes header blocks of `max` bytes, up to 256 times [`MAX_HEADER_BLOCK`].
+    /// Accepts header blocks of up to `max` bytes, at most 256 times [`MAX_HEADER_BLOCK`].
     pub fn allow_blocks(&mut self, max: u32) {
         let extra = (max as usize).div_ceil(MAX_HEADER_BLOCK).saturating_sub(1);
         self.extra_blocks = u8::try_from(extra).unwrap_or(u8::MAX);
     }
 
-    /// The largest header block that is received in several frames. Bytes.
+    /// Returns the maximum size of a split header block in bytes.
     fn max_block(&self) -> usize {
         (usize::from(self.extra_blocks) + 1) * MAX_HEADER_BLOCK
     }
 
-    /// Stream ids that are left (RFC 9113, 5.1.1).
+    /// Returns the number of unused stream ids (RFC 9113 §5.1.1).
     #[inline]
     pub fn ids_left(&self) -> u32 {
         (MAX_STREAM_ID + 2).saturating_sub(self.next_id) / 2
     }
 
-    /// The lowest id that was not used.
+    /// Returns the lowest unused id.
     #[inline]
     pub fn next_id(&self) -> u32 {
         self.next_id
     }
 
-    /// Bytes on the heap.
+    /// Returns the heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         let block = self.block.as_ref();
         let block = block.map_or(0, |block| size_of_val(&**block) + block.piece().bytes.len());
@@ -219,7 +217,7 @@ impl<P: Peer> Connection<P> {
 
     // ---- sending ----
 
-    /// The greeting, which need not wait for the peer's (RFC 9113, 3.4).
+    /// Appends the preface and SETTINGS, which need not wait for the peer's (RFC 9113 §3.4).
     pub fn open(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         if self.peer.is_client() {
             out.extend_from_slice(PREFACE);
@@ -231,7 +229,7 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// The id of a new stream of this end, a client's.
+    /// Returns the id of a new stream of this end, which must be a client.
     #[inline]
     pub fn begin(&mut self) -> u32 {
         let id = self.next_id;
@@ -239,31 +237,31 @@ impl<P: Peer> Connection<P> {
         id
     }
 
-    /// Uses up the ids below `next`.
+    /// Marks the ids below `next` as used.
     pub fn skip_to(&mut self, next: u32) {
         self.next_id = next;
     }
 
-    /// DATA of so many bytes, within [`Connection::send_window`], goes out.
+    /// Counts sent DATA of `length` bytes, which must be within [`Connection::send_window`].
     #[inline]
     pub fn sent(&mut self, length: u32) {
         self.send_window -= length;
     }
 
-    /// Ends a stream at once. What still comes on it is [`Closed::Reset`].
+    /// Resets a stream. Frames that still arrive on it are [`Closed::Reset`].
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
     }
 
-    /// Gives back to the peer bytes that were passed on.
+    /// Returns processed bytes to the peer's window, by WINDOW_UPDATE if due.
     pub fn give_back(&mut self, length: u32, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.give_back(length) {
             write::window_update(out, 0, increment);
         }
     }
 
-    /// Gives back all that came, of a user with whom nothing waits.
+    /// Returns all received bytes, for users that process data at once.
     #[inline]
     pub fn give_back_all(&mut self, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.give_back_all() {
@@ -271,12 +269,12 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// Announces the end, so that no request is lost (RFC 9113, 6.8).
+    /// Announces a later shutdown by a GOAWAY that names no last stream, so that no request is lost (RFC 9113 §6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         write::goaway(out, MAX_STREAM_ID, ErrorCode::NO_ERROR, b"");
     }
 
-    /// Takes no more streams of the peer's. The last one taken is that of the first time (RFC 9113, 6.8).
+    /// Sends GOAWAY: no further streams are accepted. Repeated calls name the same last stream (RFC 9113 §6.8).
     pub fn goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
         let newest = if self.peer.is_client() {
             0
@@ -287,14 +285,14 @@ impl<P: Peer> Connection<P> {
         write::goaway(out, last, code, debug);
     }
 
-    /// Ends the connection of a peer that broke the protocol, and says why.
+    /// Ends the connection of a peer that violated the protocol, with a GOAWAY that says why.
     #[cold]
     pub fn fail(&mut self, violation: &Violation, out: &mut Vec<u8>) {
         self.goaway(violation.code, violation.why.as_bytes(), out);
         self.close();
     }
 
-    /// Nothing more comes, or will be sent. Returns how far it was.
+    /// Closes the connection; returns the previous stage.
     pub fn close(&mut self) -> Stage {
         (self.partial, self.block) = (Vec::new(), None);
         mem::replace(&mut self.stage, Stage::Failed)
@@ -302,10 +300,10 @@ impl<P: Peer> Connection<P> {
 
     // ---- bytes to frames ----
 
-    /// Takes what there is of the client's preface off the front of `input` (RFC 9113, 3.4).
+    /// Removes the available part of the client's preface from `input` (RFC 9113 §3.4).
     ///
     /// # Errors
-    /// It is something else.
+    /// If `input` does not contain the preface.
     #[inline]
     pub fn preface(&mut self, input: &mut &[u8]) -> Result<(), Violation> {
         if self.preface_left == 0 {
@@ -321,10 +319,11 @@ impl<P: Peer> Connection<P> {
         Ok(())
     }
 
-    /// The frame whose beginning was kept, once `input` has the rest; `None`: go on with `input`.
+    /// Returns the kept incomplete frame once `input` has its rest; `None` if there is none or it is still
+    /// incomplete: continue with `input`.
     ///
     /// # Errors
-    /// It is too large (RFC 9113, 4.2).
+    /// If the frame is too large (RFC 9113 §4.2).
     #[inline]
     pub fn mended(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
         if self.partial.is_empty() || !complete(&mut self.partial, input, DEFAULT_MAX_FRAME)? {
@@ -333,7 +332,7 @@ impl<P: Peer> Connection<P> {
         Ok(Some(mem::take(&mut self.partial)))
     }
 
-    /// Keeps the beginning of a frame. `buffer`: of the one that was [`Connection::mended`] before.
+    /// Keeps an incomplete frame. `buffer` is that of the previous [`Connection::mended`], for reuse.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
         if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= KEPT_PARTIAL) {
@@ -343,12 +342,12 @@ impl<P: Peer> Connection<P> {
         self.partial.extend_from_slice(rest);
     }
 
-    /// The beginning of a frame that was kept.
+    /// Returns the kept incomplete frame.
     pub fn partial(&self) -> &[u8] {
         &self.partial
     }
 
-    /// Frames and header blocks are whole so far.
+    /// Returns whether no frame and no header block is incomplete.
     pub fn is_between_frames(&self) -> bool {
         self.partial.is_empty() && self.block.is_none()
     }

@@ -1,17 +1,16 @@
-//! Bytes in any split to whole frames, in place where a frame is whole.
+//! Splits bytes into frames, in place where a frame is complete.
 //!
-//! [`each`] is put in line by force: a frame's head in registers is read at once, one
-//! that was written to memory field by field and read back whole stalls the processor
-//! for longer than the frame's handling takes.
+//! [`each`] is forcibly inlined: a frame header in registers can be used at once, while one that was written
+//! to memory field by field and read back as a whole stalls the processor for longer than handling the frame
+//! takes.
 
 use super::{ErrorCode, FrameHead, Violation};
 
-/// Calls `take` with the head and payload of every whole frame at the front of `input`,
-/// and returns the bytes after them.
+/// Calls `take` with header and payload of every complete frame at the front of `input`, and returns the
+/// remaining bytes.
 ///
 /// # Errors
-/// A frame's payload is over `max` bytes (RFC 9113, 4.2), or `take`'s own; the frames
-/// after it are not looked at.
+/// If a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; frames behind it are not processed.
 #[inline(always)]
 pub fn each<'a, F>(mut input: &'a [u8], max: u32, mut take: F) -> Result<&'a [u8], Violation>
 where
@@ -31,10 +30,10 @@ where
     Ok(input)
 }
 
-/// Takes the next whole frame off the front of `input`; `None` if there is none.
+/// Removes the next complete frame from the front of `input`; `None` if there is none.
 ///
 /// # Errors
-/// The next frame's payload is over `max` bytes (RFC 9113, 4.2).
+/// If the next frame's payload exceeds `max` bytes (RFC 9113 §4.2).
 pub fn split<'a>(
     input: &mut &'a [u8],
     max: u32,
@@ -53,11 +52,11 @@ pub fn split<'a>(
     Ok(Some((head, payload)))
 }
 
-/// Moves bytes from `input` to `partial`, which holds the beginning of a frame, until
-/// it is exactly one frame; false if `input` was used up before that.
+/// Moves bytes from `input` to `partial`, which holds an incomplete frame, until it is exactly one frame;
+/// returns false if `input` ended before that.
 ///
 /// # Errors
-/// The frame's payload is over `max` bytes (RFC 9113, 4.2).
+/// If the frame's payload exceeds `max` bytes (RFC 9113 §4.2).
 pub(super) fn complete(
     partial: &mut Vec<u8>,
     input: &mut &[u8],
@@ -95,7 +94,7 @@ fn too_large(head: FrameHead, max: u32) -> Violation {
 mod tests {
     use super::*;
 
-    /// PING's kind, a frame of so many bytes each.
+    /// Makes PING-type frames with payloads of these lengths.
     fn frames(lengths: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
         for &length in lengths {
@@ -105,7 +104,7 @@ mod tests {
         bytes
     }
 
-    /// The streams and lengths of the frames that `each` and `split` find, and what they leave.
+    /// Returns the streams and lengths of the frames that `each` and `split` find, and the number of remaining bytes.
     fn whole(bytes: &[u8], max: u32) -> Result<(Vec<(u32, usize)>, usize), Violation> {
         let mut of_each = Vec::new();
         let left = each(bytes, max, |head, payload| {
@@ -147,7 +146,7 @@ mod tests {
             };
             assert_eq!((&whole.0[..], whole.1), expected, "{end}");
         }
-        // Refused by its head.
+        // Rejected by its header.
         let error = whole(&bytes[..30], 19).unwrap_err();
         assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
     }

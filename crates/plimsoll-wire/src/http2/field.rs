@@ -1,16 +1,16 @@
-//! The fields of messages (RFC 9113, 8.2).
+//! Validation of the fields of messages (RFC 9113 §8.2).
 
-/// What a byte may be part of, a bit each.
+/// Bits of the elements in which a byte may occur.
 mod class {
-    /// A field's name, in lower case.
+    /// A lower-case field name.
     pub(super) const NAME: u8 = 1;
-    /// A field's value.
+    /// A field value.
     pub(super) const VALUE: u8 = 2;
-    /// A method: RFC 9110, 5.6.2.
+    /// A token, such as a method (RFC 9110 §5.6.2).
     pub(super) const TOKEN: u8 = 4;
-    /// A path with its query.
+    /// A path with a query.
     pub(super) const PATH: u8 = 8;
-    /// A host with its port.
+    /// A host with a port.
     pub(super) const AUTHORITY: u8 = 16;
 }
 
@@ -36,8 +36,8 @@ const fn classes() -> [u8; 256] {
         if (b >= b' ' && b != 0x7f) || b == b'\t' {
             classes[byte] |= class::VALUE;
         }
-        // Some that RFC 3986 has percent-encoded come as they are all over the web; others end the path, or
-        // the line of HTTP/1.1 that it is written to.
+        // Some bytes that RFC 3986 requires to be percent-encoded are common on the web; the excluded ones
+        // end the path, or the request line of HTTP/1.1.
         if b.is_ascii_graphic() && !matches!(b, b'#' | b'<' | b'>' | b'`') {
             classes[byte] |= class::PATH;
         }
@@ -62,8 +62,8 @@ fn are_all(bytes: &[u8], class: u8) -> bool {
         .all(|b| BYTE_CLASSES[usize::from(*b)] & class != 0)
 }
 
-/// The rule that a field breaks which is no pseudo-field: RFC 9113, 8.2.1 (characters, as RFC 9110, 5.1 and
-/// 5.5 have them) and 8.2.2 (fields of a connection).
+/// Returns the rule that a regular field violates: RFC 9113 §8.2.1 (characters, as in RFC 9110 §5.1 and §5.5)
+/// and §8.2.2 (connection-specific fields).
 pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
     if name.is_empty() || !are_all(name, class::NAME) {
         return Some("a field name with upper case or other forbidden bytes (RFC 9113, 8.2.1)");
@@ -86,23 +86,24 @@ pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// RFC 9110, 9.1.
+/// Returns whether the value is a method (RFC 9110 §9.1).
 pub(super) fn is_method(value: &[u8]) -> bool {
     !value.is_empty() && are_all(value, class::TOKEN)
 }
 
-/// RFC 3986, 3.1.
+/// Returns whether the value is a scheme (RFC 3986 §3.1).
 pub(super) fn is_scheme(value: &[u8]) -> bool {
     let is_part = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     value.first().is_some_and(u8::is_ascii_alphabetic) && value.iter().all(is_part)
 }
 
-/// An absolute path, with a query or without: RFC 9113, 8.3.1.
+/// Returns whether the value is an absolute path, with or without a query (RFC 9113 §8.3.1).
 pub(super) fn is_path(value: &[u8]) -> bool {
     value.starts_with(b"/") && are_all(value, class::PATH)
 }
 
-/// A host and a port, without user information: RFC 9113, 8.3.1. Empty is one, too.
+/// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An
+/// empty one is allowed.
 pub(super) fn is_authority(value: &[u8]) -> bool {
     if !are_all(value, class::AUTHORITY) {
         return false;
@@ -118,7 +119,7 @@ pub(super) fn is_authority(value: &[u8]) -> bool {
     is_host && is_port && !(host.is_empty() && port.is_some())
 }
 
-/// The port, where there is one, is what follows the last colon outside brackets.
+/// Splits off the port: what follows the last colon outside of brackets.
 fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     match value.iter().rposition(|b| matches!(b, b':' | b']')) {
         Some(at) if value[at] == b':' => (&value[..at], Some(&value[at + 1..])),
@@ -126,7 +127,7 @@ fn host_and_port(value: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// Whether two authorities are the same: letters of either case, and the scheme's own port is that of none.
+/// Returns whether two authorities are equal: hosts are case-insensitive, and the scheme's default port equals none.
 pub(super) fn are_same_authority(one: &[u8], other: &[u8], default_port: &[u8]) -> bool {
     let without = |value| match host_and_port(value) {
         (host, Some(port)) if port.is_empty() || port == default_port => (host, None),

@@ -1,12 +1,11 @@
-//! Frames (RFC 9113, 6): parsing with every check that needs the frame alone, and
-//! writing.
+//! Frames (RFC 9113 §6): parsing, with every check that needs only the frame itself, and writing.
 
 use super::{ErrorCode, Settings, Violation, flags, kind};
 
-/// The nine bytes before every payload (RFC 9113, 4.1).
+/// The nine-byte header of every frame (RFC 9113 §4.1).
 ///
-/// Two words, so that the compiler keeps it in registers: a struct of four fields went
-/// through memory, and waiting for that took longer than all that is done with a frame.
+/// Two words, so that the compiler keeps it in registers: a struct of four fields went through memory, and
+/// waiting for that took longer than all other handling of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameHead {
     /// Length, type and flags: the first five bytes.
@@ -15,10 +14,10 @@ pub struct FrameHead {
 }
 
 impl FrameHead {
-    /// Bytes of a frame head.
+    /// Bytes of a frame header.
     pub const LEN: usize = 9;
 
-    /// The reserved bit is left out.
+    /// Parses a header, ignoring the reserved bit.
     #[inline(always)]
     pub fn parse(bytes: &[u8; 9]) -> FrameHead {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
@@ -28,19 +27,19 @@ impl FrameHead {
         }
     }
 
-    /// Bytes of the payload.
+    /// Returns the length of the payload in bytes.
     #[inline(always)]
     pub fn length(self) -> u32 {
         (self.front >> 16) as u32
     }
 
-    /// One of [`kind`](mod@kind), or an unknown type.
+    /// Returns the type, one of [`kind`](mod@kind) or an unknown one.
     #[inline(always)]
     pub fn kind(self) -> u8 {
         (self.front >> 8) as u8
     }
 
-    /// Bits of [`flags`](mod@flags), and undefined ones.
+    /// Returns the flags, bits of [`flags`](mod@flags) and undefined ones.
     #[inline(always)]
     pub fn flags(self) -> u8 {
         self.front as u8
@@ -52,19 +51,19 @@ impl FrameHead {
         self.stream
     }
 
-    /// Returns whether it has this type, and these flags and no other.
+    /// Returns whether it has exactly this type and these flags.
     #[inline(always)]
     pub fn is(self, kind: u8, flags: u8) -> bool {
         self.front as u16 == u16::from_be_bytes([kind, flags])
     }
 
-    /// Whether a bit of [`flags`](mod@flags) is set.
+    /// Returns whether a bit of [`flags`](mod@flags) is set.
     #[inline(always)]
     pub fn has(self, flag: u8) -> bool {
         self.flags() & flag != 0
     }
 
-    /// What DATA or HEADERS with this head says. `bytes`: its payload without padding.
+    /// Returns the content of DATA or HEADERS with this header; `bytes` is the payload without padding.
     #[inline(always)]
     pub fn piece(self, bytes: &[u8]) -> Piece<'_> {
         Piece {
@@ -76,16 +75,16 @@ impl FrameHead {
     }
 }
 
-/// DATA, or a header block, on a stream.
+/// The content of DATA or a header block on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// 0 in no frame that is right.
+    /// The stream; never 0 in a valid frame.
     pub stream: u32,
     /// The payload without padding.
     pub bytes: &'a [u8],
     /// Bytes of the payload with padding, as flow control counts them.
     pub length: u32,
-    /// Nothing comes after it.
+    /// Whether it is the last on its stream.
     pub end_stream: bool,
 }
 
@@ -100,84 +99,84 @@ impl std::fmt::Debug for FrameHead {
     }
 }
 
-/// A frame that is right in itself.
+/// A valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
-    /// Flow control counts the payload with its padding: [`FrameHead::length`].
+    /// DATA. Flow control counts the payload with its padding: [`FrameHead::length`].
     Data {
         /// The payload without padding.
         data: &'a [u8],
-        /// Nothing comes after it.
+        /// Whether it is the last frame on its stream.
         end_stream: bool,
     },
-    /// The beginning of a header block, or all of it.
+    /// HEADERS: the beginning of a header block, or all of it.
     Headers {
         /// The fragment without padding and priority.
         fragment: &'a [u8],
-        /// Nothing comes after it.
+        /// Whether it is the last message part on its stream.
         end_stream: bool,
-        /// The last of its block.
+        /// Whether the block is complete.
         end_headers: bool,
     },
-    /// Deprecated (RFC 9113, 5.3.2).
+    /// PRIORITY, which is deprecated (RFC 9113 §5.3.2).
     Priority,
-    /// The stream is over, both ways.
+    /// RST_STREAM: both directions of the stream are closed.
     ResetStream {
-        /// Why.
+        /// The peer's error code.
         code: ErrorCode,
     },
-    /// What the peer takes from now on.
+    /// SETTINGS: the peer's new configuration.
     Settings(Settings<'a>),
-    /// The peer keeps to our SETTINGS.
+    /// An acknowledgement of our SETTINGS.
     SettingsAck,
-    /// Never allowed: we disable push.
+    /// PUSH_PROMISE, which is never allowed, as we disable push.
     PushPromise {
-        /// The stream that is announced.
+        /// The announced stream.
         promised: u32,
         /// The fragment without padding.
         fragment: &'a [u8],
-        /// The last of its block.
+        /// Whether the block is complete.
         end_headers: bool,
     },
-    /// A PING, which is to be answered with its data.
+    /// PING, which must be answered with the same data.
     Ping {
-        /// The sender's own.
+        /// Opaque data of the sender.
         data: [u8; 8],
     },
-    /// The answer to a PING of ours.
+    /// The answer to our PING.
     PingAck {
-        /// The sender's own.
+        /// The data of our PING.
         data: [u8; 8],
     },
-    /// The peer takes no more streams.
+    /// GOAWAY: the peer accepts no more streams.
     GoAway {
-        /// The highest that was or may be acted on.
+        /// The highest stream that was or may be processed.
         last_stream: u32,
-        /// Why.
+        /// The peer's error code.
         code: ErrorCode,
         /// Diagnostic data, meant for people.
         debug: &'a [u8],
     },
-    /// More may be sent.
+    /// WINDOW_UPDATE: more may be sent.
     WindowUpdate {
-        /// 1 to 2³¹−1. Bytes.
+        /// The increment, 1 to 2³¹−1. Bytes.
         increment: u32,
     },
-    /// More of a header block.
+    /// CONTINUATION of a header block.
     Continuation {
         /// The whole payload.
         fragment: &'a [u8],
-        /// The last of its block.
+        /// Whether the block is complete.
         end_headers: bool,
     },
-    /// A frame of a type that RFC 9113 does not name: ignored (5.5).
+    /// A frame of an unknown type, which is ignored (RFC 9113 §5.5).
     Unknown,
 }
 
 impl<'a> Frame<'a> {
     /// # Errors
-    /// The frame breaks a rule of its own type: wrong length, on the wrong kind of
-    /// stream, padding longer than it is, a value out of range.
+    /// If the frame violates a rule of its type: wrong length, wrong kind of stream, padding longer than the
+    /// payload, or a value out of range.
     #[inline]
     pub fn parse(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
         debug_assert_eq!(head.length() as usize, payload.len());
@@ -195,7 +194,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// [`Frame::parse`] for a frame that is known to be DATA: what is between its padding.
+    /// [`Frame::parse`] for a frame known to be DATA; returns the payload without padding.
     ///
     /// # Errors
     /// As [`Frame::parse`].
@@ -205,7 +204,7 @@ impl<'a> Frame<'a> {
         unpadded(head, payload)
     }
 
-    /// [`Frame::parse`] for a frame that is known to be HEADERS: its part of the block.
+    /// [`Frame::parse`] for a frame known to be HEADERS; returns its fragment of the header block.
     ///
     /// # Errors
     /// As [`Frame::parse`].
@@ -309,7 +308,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// 31 bits: the highest is reserved, and ignored (RFC 9113, 4.1).
+/// Reads a stream id of 31 bits; the reserved bit is ignored (RFC 9113 §4.1).
 fn stream_id(bytes: [u8; 4]) -> u32 {
     u32::from_be_bytes(bytes) & 0x7fff_ffff
 }
@@ -336,7 +335,7 @@ fn misplaced(head: FrameHead, but: &str) -> Violation {
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }
 
-/// The payload of a frame that has always the same length.
+/// Returns the payload of a frame type of fixed length.
 fn sized<const N: usize>(head: FrameHead, payload: &[u8]) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
@@ -355,7 +354,7 @@ fn size_error(head: FrameHead, why: &str) -> Violation {
     )
 }
 
-/// The payload without its padding (RFC 9113, 6.1).
+/// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline(always)]
 fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Violation> {
     if !head.has(flags::PADDED) {
@@ -379,12 +378,12 @@ fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Violation> {
     Ok(&rest[..length])
 }
 
-/// Appends frames to a buffer.
+/// Functions that append frames to a buffer.
 pub mod write {
     use super::super::{DEFAULT_MAX_FRAME, ErrorCode};
     use super::{flags, kind};
 
-    /// Whether a frame is the last that its sender sends on a stream (END_STREAM).
+    /// Whether a frame is its sender's last on a stream (END_STREAM).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct End(pub bool);
 
@@ -395,7 +394,7 @@ pub mod write {
         }
     }
 
-    /// A frame's head; the payload must follow.
+    /// Appends a frame header; the payload must follow.
     #[inline]
     pub fn head(out: &mut Vec<u8>, length: usize, kind: u8, flags: u8, stream: u32) {
         let [_, a, b, c] = (length as u32).to_be_bytes();
@@ -403,7 +402,7 @@ pub mod write {
         out.extend_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
     }
 
-    /// Identifiers of [`setting`](super::super::setting), and values (RFC 9113, 6.5.1).
+    /// Appends SETTINGS with identifiers of [`setting`](super::super::setting) and their values (RFC 9113 §6.5.1).
     pub fn settings(out: &mut Vec<u8>, settings: &[(u16, u32)]) {
         head(out, settings.len() * 6, kind::SETTINGS, 0, 0);
         for (id, value) in settings {
@@ -412,31 +411,31 @@ pub mod write {
         }
     }
 
-    /// RFC 9113, 6.5.3.
+    /// Appends an acknowledgement of SETTINGS (RFC 9113 §6.5.3).
     pub fn settings_ack(out: &mut Vec<u8>) {
         head(out, 0, kind::SETTINGS, flags::ACK, 0);
     }
 
-    /// Writes a PING's answer, with its data (RFC 9113, 6.7).
+    /// Appends the answer to a PING with its data (RFC 9113 §6.7).
     pub fn ping_ack(out: &mut Vec<u8>, data: [u8; 8]) {
         head(out, 8, kind::PING, flags::ACK, 0);
         out.extend_from_slice(&data);
     }
 
-    /// `stream` 0: the connection's window.
+    /// Appends WINDOW_UPDATE; `stream` 0 is the connection's window.
     #[inline]
     pub fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
         head(out, 4, kind::WINDOW_UPDATE, 0, stream);
         out.extend_from_slice(&increment.to_be_bytes());
     }
 
-    /// RFC 9113, 6.4.
+    /// Appends RST_STREAM (RFC 9113 §6.4).
     pub fn reset_stream(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
         head(out, 4, kind::RST_STREAM, 0, stream);
         out.extend_from_slice(&code.0.to_be_bytes());
     }
 
-    /// `debug`: for people, at most what a frame holds (RFC 9113, 6.8).
+    /// Appends GOAWAY; `debug` is text for people that must fit into a frame (RFC 9113 §6.8).
     pub fn goaway(out: &mut Vec<u8>, last_stream: u32, code: ErrorCode, debug: &[u8]) {
         head(out, 8 + debug.len(), kind::GOAWAY, 0, 0);
         out.extend_from_slice(&last_stream.to_be_bytes());
@@ -444,7 +443,7 @@ pub mod write {
         out.extend_from_slice(debug);
     }
 
-    /// A header block: HEADERS, and as many CONTINUATION frames as it needs.
+    /// Appends a header block as HEADERS and, if necessary, CONTINUATION frames.
     pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: End) {
         let max = DEFAULT_MAX_FRAME as usize;
         let (first, mut rest) = block.split_at(block.len().min(max));
@@ -467,7 +466,7 @@ pub mod write {
         }
     }
 
-    /// One DATA frame; `data` is within the peer's frame size and windows.
+    /// Appends one DATA frame; `data` must fit the peer's frame size and windows.
     #[inline]
     pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: End) {
         head(out, data.len(), kind::DATA, end.bit(), stream);

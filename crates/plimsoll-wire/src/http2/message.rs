@@ -1,13 +1,13 @@
-//! What the field list of a request, an answer or a trailer section must have, and must not (RFC 9113, 8.1.1,
-//! 8.2 and 8.3): looked at field by field as they are decoded, without a copy.
+//! Validation of the field lists of requests, responses and trailer sections (RFC 9113 §8.1.1, §8.2 and
+//! §8.3), field by field as they are decoded, without a copy.
 //!
-//! Called by who passes messages on. Drivers, which read answers to their own requests, hold them to less.
+//! Relays call this. Drivers, which read responses to their own requests, check less.
 
 use super::field::{
     are_same_authority, field_problem, is_authority, is_method, is_path, is_scheme,
 };
 
-/// Fields that were seen, a bit each.
+/// Bits of the fields that were seen.
 mod bit {
     pub(super) const METHOD: u8 = 1;
     pub(super) const SCHEME: u8 = 2;
@@ -36,14 +36,14 @@ enum Path {
     Asterisk,
 }
 
-/// What is known of a field list so far.
+/// The state of validating a field list.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MessageCheck {
     seen: u8,
     problem: Option<&'static str>,
     method: Method,
     path: Path,
-    /// The default port of `http` or `https`; empty: the scheme is another.
+    /// The default port of `http` or `https`; empty for other schemes.
     default_port: &'static [u8],
     is_authority_empty: bool,
     status: u16,
@@ -51,7 +51,7 @@ pub struct MessageCheck {
 }
 
 impl MessageCheck {
-    /// Looks at the next field.
+    /// Checks the next field.
     #[inline]
     pub fn note(&mut self, name: &[u8], value: &[u8]) {
         let problem = if name.starts_with(b":") {
@@ -64,7 +64,7 @@ impl MessageCheck {
         }
     }
 
-    /// Something else is wrong with the list.
+    /// Marks the list as invalid for another reason.
     pub fn refuse(&mut self, problem: &'static str) {
         self.problem = Some(problem);
     }
@@ -149,7 +149,7 @@ impl MessageCheck {
         self.seen & bits == bits
     }
 
-    /// Why the list can't begin a request. `find`: the value of a field of it.
+    /// Returns why the list cannot begin a request. `find` returns the value of one of its fields.
     pub fn request<'a>(&self, find: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Option<&'static str> {
         if self.problem.is_some() {
             return self.problem;
@@ -188,7 +188,7 @@ impl MessageCheck {
         None
     }
 
-    /// Why the list can't begin an answer, or come before one.
+    /// Returns why the list cannot begin a final or interim response.
     pub fn answer(&self) -> Option<&'static str> {
         match self.problem {
             None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => {
@@ -198,7 +198,7 @@ impl MessageCheck {
         }
     }
 
-    /// Why the list can't end an answer, or a request.
+    /// Returns why the list cannot be the trailers of a message.
     pub fn trailers(&self) -> Option<&'static str> {
         match self.problem {
             None if self.seen & bit::PSEUDO_FIELDS != 0 => {
@@ -211,17 +211,17 @@ impl MessageCheck {
         }
     }
 
-    /// `:status` begins with 1: more will follow.
+    /// Returns whether `:status` is 1xx, so that another field list follows.
     pub fn is_informational(&self) -> bool {
         self.has(bit::STATUS) && self.status < 200
     }
 
-    /// The bytes that must follow a request's head; `None`: any number.
+    /// Returns the declared length of a request's body in bytes; `None` if it is not declared.
     pub fn request_length(&self) -> Option<u64> {
         self.has(bit::CONTENT_LENGTH).then_some(self.content_length)
     }
 
-    /// The same of an answer to the request that `request` is of.
+    /// Returns the declared length of the response to `request`, which was validated by another instance.
     pub fn answer_length(&self, request: &MessageCheck) -> Option<u64> {
         match self.status {
             _ if request.method == Method::Head => Some(0),

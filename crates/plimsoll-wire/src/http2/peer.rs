@@ -1,25 +1,25 @@
-//! The two ends of a connection, in the type of [`super::Connection`].
+//! The two ends of a connection, as type parameters of [`super::Connection`].
 
-/// Which end of a connection this is.
+/// Tells which end of a connection this is.
 pub trait Peer: Copy {
-    /// It connected, and opens streams.
+    /// Returns whether this is the end that connected and opens streams.
     fn is_client(self) -> bool;
 }
 
-/// The end that connected, and opens streams.
+/// The client: it connected and opens streams.
 #[derive(Clone, Copy, Debug)]
 pub struct Client;
 
-/// The end that answers.
+/// The server: it accepted the connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Server;
 
-/// Either end, where one type stands for both.
+/// Either end, where one type must represent both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It connected.
+    /// The end that connected.
     Client,
-    /// It accepted.
+    /// The end that accepted.
     Server,
 }
 

@@ -1,21 +1,21 @@
-//! SETTINGS (RFC 9113, 6.5).
+//! The payload of SETTINGS frames (RFC 9113 §6.5).
 
 use super::{DEFAULT_MAX_FRAME, ErrorCode, MAX_WINDOW, Violation};
 
 /// Setting identifiers (RFC 9113, 6.5.2).
 pub mod setting {
     super::super::named! { u16:
-        /// What the sender's decoder keeps at most. Bytes.
+        /// Maximum size of the sender's decoder table. Bytes.
         HEADER_TABLE_SIZE = 0x1;
-        /// 0: the sender takes no PUSH_PROMISE.
+        /// 0 if the sender does not accept PUSH_PROMISE.
         ENABLE_PUSH = 0x2;
         /// Streams that the peer may have open at once.
         MAX_CONCURRENT_STREAMS = 0x3;
-        /// The window that every stream begins with. Bytes.
+        /// Initial window of every stream. Bytes.
         INITIAL_WINDOW_SIZE = 0x4;
-        /// The longest payload that the sender takes. Bytes.
+        /// Maximum frame payload that the sender accepts. Bytes.
         MAX_FRAME_SIZE = 0x5;
-        /// The longest field list that the sender takes. Bytes, with 32 more a field.
+        /// Maximum field list that the sender accepts. Bytes, plus 32 per field.
         MAX_HEADER_LIST_SIZE = 0x6;
     }
 }
@@ -26,7 +26,7 @@ pub struct Settings<'a>(&'a [u8]);
 
 impl<'a> Settings<'a> {
     /// # Errors
-    /// A value is out of its range.
+    /// If a value is out of range.
     pub(super) fn checked(payload: &'a [u8]) -> Result<Settings<'a>, Violation> {
         let settings = Settings(payload);
         for (id, value) in settings.iter() {
@@ -35,13 +35,13 @@ impl<'a> Settings<'a> {
         Ok(settings)
     }
 
-    /// The values of one, in order.
+    /// Returns the values of the setting `of`, in order.
     pub fn values(&self, of: u16) -> impl Iterator<Item = u32> + '_ {
         let of = self.iter().filter(move |(id, _)| *id == of);
         of.map(|(_, value)| value)
     }
 
-    /// Identifier and value of each.
+    /// Returns the identifiers and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u16, u32)> + '_ {
         self.0.chunks_exact(6).map(|item| {
             let id = u16::from_be_bytes([item[0], item[1]]);
@@ -50,7 +50,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-/// The ranges of RFC 9113, 6.5.2.
+/// Checks a value against its range in RFC 9113 §6.5.2.
 fn check(id: u16, value: u32) -> Result<(), Violation> {
     let (code, range) = match id {
         setting::ENABLE_PUSH if value > 1 => (ErrorCode::PROTOCOL_ERROR, "0 or 1"),

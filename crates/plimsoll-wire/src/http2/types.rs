@@ -1,34 +1,34 @@
-//! The numbers of frames: what they are, and their flags.
+//! Frame types and flags.
 
 /// Frame types (RFC 9113, 6).
 pub mod kind {
     super::super::named! { u8:
-        /// What a message carries (6.1).
+        /// The body of a message (§6.1).
         DATA = 0x0;
-        /// Opens a stream, or ends one with trailers (6.2).
+        /// Opens a stream, or ends one with trailers (§6.2).
         HEADERS = 0x1;
-        /// Deprecated (6.3).
+        /// Deprecated (§6.3).
         PRIORITY = 0x2;
-        /// Ends a stream at once (6.4).
+        /// Ends a stream at once (§6.4).
         RST_STREAM = 0x3;
-        /// What the sender takes (6.5).
+        /// The sender's configuration (§6.5).
         SETTINGS = 0x4;
-        /// Announces a stream of the server's (6.6).
+        /// Announces a stream of the server (§6.6).
         PUSH_PROMISE = 0x5;
-        /// Asks for a sign of life, or gives it (6.7).
+        /// Checks that the peer responds, or is the response (§6.7).
         PING = 0x6;
-        /// Ends the connection (6.8).
+        /// Ends the connection (§6.8).
         GOAWAY = 0x7;
-        /// Lets the peer send more (6.9).
+        /// Lets the peer send more (§6.9).
         WINDOW_UPDATE = 0x8;
-        /// More of a header block (6.10).
+        /// Continues a header block (§6.10).
         CONTINUATION = 0x9;
     }
 }
 
 /// Frame flags (RFC 9113, 6).
 pub mod flags {
-    /// SETTINGS and PING: the frame answers one.
+    /// SETTINGS and PING: the frame is an acknowledgement.
     pub const ACK: u8 = 0x1;
     /// DATA and HEADERS: the frame is the last one on its stream.
     pub const END_STREAM: u8 = 0x1;

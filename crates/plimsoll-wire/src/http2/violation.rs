@@ -1,34 +1,34 @@
-//! What a peer must not do.
+//! Protocol violations of a peer.
 
 use std::fmt;
 
 use super::ErrorCode;
 
-/// The peer broke RFC 9113.
+/// The peer violated RFC 9113.
 ///
-/// One pointer wide, because every frame's handling returns one or not.
+/// One pointer wide, because the result of handling every frame contains one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(Box<Fault>);
 
-/// What a [`Violation`] says.
+/// The details of a [`Violation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// 0: the whole connection is lost (5.4.1). Else the stream that is (5.4.2).
+    /// 0 for a connection error (§5.4.1), otherwise the stream of a stream error (§5.4.2).
     pub stream: u32,
-    /// What to send in RST_STREAM or GOAWAY.
+    /// The error code for RST_STREAM or GOAWAY.
     pub code: ErrorCode,
-    /// What was seen, and the rule.
+    /// What was received, and the violated rule.
     pub why: String,
 }
 
 impl Violation {
-    /// A connection error.
+    /// Makes a connection error.
     #[cold]
     pub fn connection(code: ErrorCode, why: impl Into<String>) -> Violation {
         Violation::stream(0, code, why)
     }
 
-    /// A stream error.
+    /// Makes a stream error.
     #[cold]
     pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
         Violation(Box::new(Fault {

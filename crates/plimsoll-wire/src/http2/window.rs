@@ -1,22 +1,22 @@
-//! Flow control of what is received (RFC 9113, 6.9).
+//! Flow control of received data (RFC 9113 §6.9).
 
 use super::{ErrorCode, Violation};
 
-/// The largest window (RFC 9113, 6.9.1). Bytes.
+/// Maximum window size (RFC 9113 §6.9.1). Bytes.
 pub const MAX_WINDOW: u32 = 0x7fff_ffff;
 
-/// What the peer may still send, on a stream or on the connection. Bytes.
+/// The receive window of a stream or a connection: how much the peer may still send. Bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveWindow {
     size: u32,
-    /// Negative where SETTINGS made it so.
+    /// Bytes that the peer may still send; negative after SETTINGS reduced the window.
     left: i32,
-    /// Passed on, and not yet given back to the peer.
+    /// Bytes that were processed and not yet returned to the peer by WINDOW_UPDATE.
     owed: u32,
 }
 
 impl ReceiveWindow {
-    /// `size`: at most [`MAX_WINDOW`].
+    /// Makes a window of `size` bytes, at most [`MAX_WINDOW`].
     pub fn new(size: u32) -> ReceiveWindow {
         ReceiveWindow {
             size,
@@ -29,34 +29,34 @@ impl ReceiveWindow {
         self.size
     }
 
-    /// Half of it, or more, is under way or waits.
+    /// Returns whether at least half of the window is in use.
     pub fn is_half_used(&self) -> bool {
         self.left <= (self.size / 2) as i32
     }
 
-    /// The peer has acknowledged SETTINGS by which it began with `size` (RFC 9113, 6.9.2); the update
-    /// that it is due now.
+    /// Changes the window to `size` after the peer acknowledged SETTINGS (RFC 9113 §6.9.2); returns the
+    /// increment to send now, if any.
     pub fn resize(&mut self, size: u32) -> Option<u32> {
         self.left += size as i32 - self.size as i32;
         self.size = size;
         self.give_back(0)
     }
 
-    /// Lets more wait from now on: the next bytes that are given back bring it to `size`.
+    /// Enlarges the window: the next WINDOW_UPDATE raises it to `size`.
     pub fn widen_to(&mut self, size: u32) {
         let more = size.saturating_sub(self.size);
         self.size += more;
         self.owed += more;
     }
 
-    /// Counts DATA that came, padding included. `stream` 0: in the connection's window.
+    /// Counts received DATA, padding included. `stream` is 0 for the connection's window.
     ///
     /// # Errors
-    /// The peer sent more than it might: FLOW_CONTROL_ERROR.
+    /// FLOW_CONTROL_ERROR if the peer sent more than the window allows.
     #[inline]
     pub fn take(&mut self, stream: u32, length: u32) -> Result<(), Violation> {
         self.add(length);
-        // An empty frame needs no room.
+        // An empty frame needs no window.
         if self.left < 0 && length > 0 {
             return Err(self.overrun(stream, length));
         }
@@ -71,7 +71,7 @@ impl ReceiveWindow {
         Violation::stream(stream, ErrorCode::FLOW_CONTROL_ERROR, why)
     }
 
-    /// Bytes have been passed on; the update that the peer is due now, if any.
+    /// Counts processed bytes; returns the increment to send now, if any.
     pub fn give_back(&mut self, length: u32) -> Option<u32> {
         self.owed += length;
         if self.owed == 0 || self.owed < self.size / 2 {
@@ -81,7 +81,7 @@ impl ReceiveWindow {
         Some(std::mem::take(&mut self.owed))
     }
 
-    /// Does [`ReceiveWindow::give_back`] where nothing ever waits: all that came was passed on.
+    /// As [`ReceiveWindow::give_back`], for users that process all data at once.
     #[inline]
     pub(super) fn give_back_all(&mut self) -> Option<u32> {
         let used = self.size.wrapping_sub(self.left as u32);
@@ -92,7 +92,7 @@ impl ReceiveWindow {
         Some(used)
     }
 
-    /// Counts DATA whose window is known to suffice.
+    /// Counts DATA that is known to fit into the window.
     #[inline]
     pub(super) fn add(&mut self, length: u32) {
         self.left = self.left.wrapping_sub_unsigned(length);
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(window.give_back(1), Some(50));
         window.take(3, 50).unwrap();
         assert!(window.take(3, 1).is_err());
-        // An empty frame takes nothing, and no update is of 0 (RFC 9113, 6.9).
+        // An empty frame needs no window, and no update may be 0 (RFC 9113 §6.9).
         assert_eq!(ReceiveWindow::new(0).give_back(0), None);
         assert_eq!(ReceiveWindow::new(1).give_back(0), None);
     }

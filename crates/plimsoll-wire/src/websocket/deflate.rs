@@ -1,9 +1,9 @@
-//! permessage-deflate (RFC 7692): messages compressed one by one.
+//! permessage-deflate (RFC 7692): compression of single messages.
 //!
-//! No context is taken over from one message to the next (§7.1.1) in what this end sends, nor in what it receives
-//! where the other end agrees to that: a connection at rest holds no compressor, and all those of a thread share one.
-//! A server that keeps its context all the same is read with a [`Context`] of the connection's own. A window smaller
-//! than the usual 32 KiB is kept by beginning anew every so many bytes.
+//! No context is kept between messages (§7.1.1) in what this end sends, nor in what it receives if the other
+//! end agrees: an idle connection has no compressor, and all connections of a thread share one. Messages of a
+//! server that keeps its context are read with [`Context`], one per connection. Windows smaller than the usual
+//! 32 KiB are implemented by restarting compression after each window.
 
 use std::cell::RefCell;
 
@@ -15,14 +15,14 @@ use super::{Opcode, Violation, code, put_frame, put_masked};
 const EXTENSION_NAME: &str = "permessage-deflate";
 const OF_CLIENT: &str = "client_max_window_bits";
 const OF_SERVER: &str = "server_max_window_bits";
-/// What ends a flush, and is not sent (§7.2.1).
+/// The bytes at the end of a flush, which are not sent (§7.2.1).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
-/// Shorter ones grow.
+/// Shorter messages grow when compressed.
 const MIN_COMPRESSED_BYTES: usize = 32;
 const MAX_WINDOW_BITS: u8 = 15;
-/// What is inflated at once.
+/// Bytes that are inflated per step.
 const INFLATE_CHUNK: usize = 16 * 1024;
-/// What is deflated at once.
+/// Bytes that are deflated per step.
 const DEFLATE_CHUNK: usize = 16 * 1024;
 
 thread_local! {
@@ -33,15 +33,16 @@ thread_local! {
     static THREAD_DECOMPRESSOR: RefCell<Decompress> = RefCell::new(Decompress::new(false));
 }
 
-/// What compresses, and where its output lies until it is appended: flate2 zeroes all the room that it is given, so
-/// the room that is left for a whole message would be zeroed once for each window of it.
+/// A compressor with an output buffer: flate2 zeroes the whole buffer that it is given, so passing the space
+/// for a complete message would zero it once per window.
 struct Compressor {
     compress: Compress,
     chunk: Box<[u8]>,
 }
 
 impl Compressor {
-    /// Appends `window` to `out`, compressed without what came before it, and flushed; `None`: the library failed.
+    /// Compresses `window` independently of earlier data, flushes, and appends it to `out`; `None` if the
+    /// library failed.
     fn append(&mut self, out: &mut Vec<u8>, window: &[u8]) -> Option<()> {
         self.compress.reset();
         loop {
@@ -52,7 +53,7 @@ impl Compressor {
                 .ok()?;
             let made = (self.compress.total_out() - before) as usize;
             out.extend_from_slice(&self.chunk[..made]);
-            // A flush is complete once it leaves room.
+            // A flush is complete once it does not fill the buffer.
             if self.compress.total_in() as usize == window.len() && made < self.chunk.len() {
                 return Some(());
             }
@@ -60,32 +61,31 @@ impl Compressor {
     }
 }
 
-/// What both ends have agreed to.
+/// The parameters of permessage-deflate that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// The window of what this end sends: 2 to this power bytes.
+    /// Base-2 logarithm of the window size of what this end sends.
     window_bits: u8,
-    /// The other end has asked for it.
+    /// Whether the other end has requested that window.
     bounded: bool,
-    /// What the other end sends may refer to its earlier messages.
+    /// Whether messages of the other end may refer to its earlier ones.
     keeps_context: bool,
 }
 
 impl Deflate {
-    /// The first of a client's offers (`Sec-WebSocket-Extensions`, split at commas) that can be
-    /// agreed to.
+    /// Returns the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at commas).
     pub fn agreed<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<Deflate> {
         offers.into_iter().find_map(Deflate::of_offer)
     }
 
-    /// What a client offers: first without a context, then as browsers do, for servers that insist on theirs, such as
-    /// Node's `ws` with `serverNoContextTakeover: false`.
+    /// What a client offers: first without context, then as browsers do, for servers that insist on keeping
+    /// theirs, such as Node's `ws` with `serverNoContextTakeover: false`.
     pub const CLIENT_OFFER: &str = "permessage-deflate; server_no_context_takeover; \
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";
 
-    /// What a server has answered to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); `None`: that is
-    /// no answer to it (§7.1.1.1, §7.1.2.1).
+    /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); `None` if it does
+    /// not match the offer (§7.1.1.1, §7.1.2.1).
     pub fn of_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
         let is_answer = !parameters.contains(&(OF_CLIENT, None));
@@ -100,13 +100,13 @@ impl Deflate {
         Deflate::of(&parameters(offer)?, OF_SERVER)
     }
 
-    /// What reads messages that refer to earlier ones; `None`: none do.
+    /// Returns a context for messages that refer to earlier ones; `None` if there are none.
     pub(super) fn context(self) -> Option<Box<Context>> {
         self.keeps_context
             .then(|| Box::new(Context(Decompress::new(false))))
     }
 
-    /// `bounds`: the parameter that bounds the window of what this end sends.
+    /// Parses parameters; `bounds` names the one that limits the window of what this end sends.
     fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: MAX_WINDOW_BITS,
@@ -129,7 +129,7 @@ impl Deflate {
         Some(deflate)
     }
 
-    /// The value of the answer's `Sec-WebSocket-Extensions`.
+    /// Returns the value of the answer's `Sec-WebSocket-Extensions`.
     pub fn answer(&self) -> String {
         let bits = if self.bounded {
             format!("; server_max_window_bits={}", self.window_bits)
@@ -139,7 +139,7 @@ impl Deflate {
         format!("{EXTENSION_NAME}; server_no_context_takeover; client_no_context_takeover{bits}")
     }
 
-    /// Appends a whole, unmasked message: compressed, where that makes it shorter.
+    /// Appends a complete, unmasked message, compressed if that makes it shorter.
     pub fn put(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
         match self.compressed(payload) {
             Some(compressed) => put_compressed(out, opcode, None, &compressed),
@@ -147,7 +147,7 @@ impl Deflate {
         }
     }
 
-    /// The same, masked: what a client sends.
+    /// Appends a complete, masked message, as a client sends it, compressed if that makes it shorter.
     pub fn put_masked(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
         match self.compressed(payload) {
             Some(compressed) => put_compressed(out, opcode, Some(mask), &compressed),
@@ -175,8 +175,8 @@ impl Deflate {
     }
 }
 
-/// The parameters of an offer or an answer; `None`: it is of another extension, or has one twice,
-/// and so is none (§7.1).
+/// Returns the parameters of an offer or an answer; `None` if it is another extension, or has a parameter
+/// twice, which is invalid (§7.1).
 fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
     let mut parts = extension.split(';').map(str::trim);
     if parts.next()? != EXTENSION_NAME {
@@ -196,7 +196,7 @@ fn parameters(extension: &str) -> Option<Vec<(&str, Option<&str>)>> {
     Some(seen)
 }
 
-/// §7.1.2: 8 to 15, without a leading zero.
+/// Parses window bits: 8 to 15, without a leading zero (§7.1.2).
 fn window_bits(text: &str) -> Option<u8> {
     let bits = text
         .parse()
@@ -205,26 +205,26 @@ fn window_bits(text: &str) -> Option<u8> {
     (!text.starts_with(['0', '+'])).then_some(bits)
 }
 
-/// What a connection keeps of the messages that it has read, where those that follow may refer to them.
+/// The decompression context of a connection whose messages may refer to earlier ones.
 #[derive(Debug)]
 pub(super) struct Context(Decompress);
 
 impl Context {
-    /// Inflates a message as [`inflated`] does, which may refer to the messages before it.
+    /// Inflates a message that may refer to the messages before it; otherwise as [`inflated`].
     pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {
-            // The peer has closed its block (§7.2.3.4), and begins another.
+            // The peer has ended its DEFLATE stream (§7.2.3.4) and begins another.
             self.0.reset(false);
         }
         Ok(out)
     }
 }
 
-/// A message as it was before it was compressed.
+/// Inflates a message.
 ///
 /// # Errors
-/// When it would be longer than `most`, or is not compressed so.
+/// If the result exceeds `most` bytes, or the message is not valid DEFLATE data.
 pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
     THREAD_DECOMPRESSOR.with_borrow_mut(|decompress| {
         decompress.reset(false);
@@ -232,7 +232,7 @@ pub(super) fn inflated(payload: &[u8], most: usize) -> Result<Vec<u8>, Violation
     })
 }
 
-/// The message, and whether it ends what can be inflated without a reset.
+/// Returns the message, and whether the DEFLATE stream has ended and must be reset.
 fn inflate(
     decompress: &mut Decompress,
     payload: &[u8],
@@ -260,7 +260,7 @@ fn inflate(
             match status {
                 Err(_) => return Err(CORRUPT_MESSAGE),
                 Ok(Status::StreamEnd) => return Ok((out, true)),
-                // There was room for more, so there is none.
+                // The output buffer was not filled, so this input is fully inflated.
                 Ok(_) if input.is_empty() && out.len() < out.capacity() => break,
                 Ok(_) if taken == 0 && came == 0 => return Err(CORRUPT_MESSAGE),
                 Ok(_) => {}
@@ -325,7 +325,7 @@ mod tests {
         ] {
             assert_eq!(bits(&format!("{plain}{more}")), expected, "{more}");
         }
-        // Its messages may need those before them.
+        // Messages may refer to those before them.
         assert_eq!(bits("permessage-deflate"), Some(15));
         assert_eq!(
             bits("permessage-deflate; client_no_context_takeover"),
@@ -380,7 +380,7 @@ mod tests {
         for message in [&first[..], &second, &second] {
             assert_eq!(context.inflated(message, 5).unwrap(), b"Hello");
         }
-        // Its block has ended, and the next message begins anew.
+        // The stream has ended, and the next message begins a new one.
         let ended = [0xf3, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00, 0x00];
         assert_eq!(context.inflated(&ended, 5).unwrap(), b"Hello");
         assert_eq!(context.inflated(&first, 5).unwrap(), b"Hello");
@@ -409,7 +409,7 @@ mod tests {
             };
             for length in [32, 33, 255, 256, 257, 511, 4096, 65_535, 65_537, 200_000] {
                 let compressed = deflate.compressed(&noise[..length]);
-                // Short ones of noise grow, and are sent as they are.
+                // Short messages of noise grow, and are sent uncompressed.
                 let Some(compressed) = compressed else {
                     assert!(length < 256, "{bits} {length}");
                     continue;

@@ -1,24 +1,24 @@
-//! One frame's head and payload (RFC 6455 §5.2), as bytes.
+//! Encoding and decoding of single frames (RFC 6455 §5.2).
 
 use super::is_sendable;
 
-/// The longest frame head: 2 bytes, 8 of length, 4 of mask.
+/// Maximum length of a frame header: 2 bytes, 8 of length, 4 of mask.
 pub(super) const MAX_HEAD: usize = 14;
 
-/// What a frame is (RFC 6455 §5.2).
+/// The opcode of a frame (RFC 6455 §5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
-    /// More of the message that an earlier frame began.
+    /// Continues the message that an earlier frame began.
     Continuation = 0,
-    /// UTF-8, in all its fragments together.
+    /// Begins a text message, whose fragments together are UTF-8.
     Text = 1,
-    /// Any octets.
+    /// Begins a binary message.
     Binary = 2,
-    /// The sender sends nothing after it.
+    /// Closes the connection: the sender sends nothing after it.
     Close = 8,
-    /// A ping, which is to be answered with its payload.
+    /// A ping, which must be answered with its payload.
     Ping = 9,
-    /// The answer to a ping, or a sign of life.
+    /// The answer to a ping, or an unsolicited heartbeat.
     Pong = 10,
 }
 
@@ -35,38 +35,37 @@ impl Opcode {
         })
     }
 
-    /// Close, Ping or Pong: never fragmented, at most 125 bytes (§5.5).
+    /// Returns whether this is Close, Ping or Pong, which are never fragmented and have at most 125 bytes (§5.5).
     pub(super) fn is_control(self) -> bool {
         self as u8 >= 8
     }
 }
 
-/// The violation where reserved bits are set that no extension defines.
+/// The violation for reserved bits that no extension defines.
 pub(super) const RESERVED_BIT_SET: &str = "a reserved bit is set, and no extension was agreed to";
 
-/// A frame's head, decoded.
+/// A decoded frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// The last fragment of its message.
+    /// Whether this is the last fragment of its message.
     pub fin: bool,
-    /// The first reserved bit: of a message that is compressed (RFC 7692 §6), where that was
-    /// agreed to.
+    /// The first reserved bit, which marks a compressed message (RFC 7692 §6) if compression was agreed on.
     pub rsv1: bool,
-    /// [`Opcode::Continuation`] in all but the first fragment.
+    /// The opcode; [`Opcode::Continuation`] in all fragments except the first.
     pub opcode: Opcode,
-    /// What a client's payload is masked with; `None`: a server's.
+    /// The mask of a client's payload; `None` in a server's frame.
     pub mask: Option<[u8; 4]>,
-    /// Bytes of payload.
+    /// Length of the payload in bytes.
     pub length: u64,
-    /// Bytes that the head itself takes.
+    /// Length of the header itself in bytes.
     pub size: usize,
 }
 
 impl FrameHead {
-    /// Reads a head from the beginning of `bytes`; `None` when it is not all there.
+    /// Parses a header at the beginning of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
-    /// What RFC 6455 §5.2 and §5.5 forbid.
+    /// If RFC 6455 §5.2 or §5.5 forbids the header.
     pub fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, &'static str> {
         let [first, second, ..] = *bytes else {
             return Ok(None);
@@ -140,18 +139,18 @@ impl FrameHead {
     }
 }
 
-/// Appends a whole, unmasked frame: what a server sends.
+/// Appends a complete, unmasked frame, as a server sends it.
 #[inline]
 pub fn put_frame(out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
     put(out, opcode, false, None, payload);
 }
 
-/// Appends a whole, masked frame: what a client sends.
+/// Appends a complete, masked frame, as a client sends it.
 pub fn put_masked(out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
     put(out, opcode, false, Some(mask), payload);
 }
 
-/// Either of a message that is compressed.
+/// Appends a complete frame of a compressed message.
 pub(super) fn put_compressed(
     out: &mut Vec<u8>,
     opcode: Opcode,
@@ -180,8 +179,8 @@ fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, pay
     }
 }
 
-/// The payload of a Close frame: the code and a reason of at most 123 bytes (§5.5.1). A
-/// code that must not be sent gives an empty payload.
+/// Returns the payload of a Close frame: the code and a reason of at most 123 bytes (§5.5.1). A code that
+/// must not be sent gives an empty payload.
 pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
     if !is_sendable(close_code) {
         return Vec::new();
@@ -195,7 +194,7 @@ pub fn close_payload(close_code: u16, reason: &str) -> Vec<u8> {
     payload
 }
 
-/// Masks, or unmasks: the same operation (§5.3).
+/// Masks or unmasks bytes, which is the same operation (§5.3).
 #[inline]
 pub fn apply_mask(bytes: &mut [u8], mask: [u8; 4]) {
     let word = u64::from_ne_bytes([
@@ -218,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn examples_of_the_rfc() {
+    fn rfc_6455_frame_examples() {
         // RFC 6455 §5.7.
         let mut out = Vec::new();
         put_frame(&mut out, Opcode::Text, b"Hello");
@@ -242,7 +241,7 @@ mod tests {
         }
     }
 
-    /// RFC 6455 §5.2: a length has as few bytes as it needs.
+    /// RFC 6455 §5.2: a length must have the minimum number of bytes.
     #[test]
     fn non_minimal_lengths_are_rejected() {
         let of = |short: u8, length: &[u8]| FrameHead::parse(&[&[0x81, short], length].concat());
@@ -262,7 +261,7 @@ mod tests {
         assert!(problem.contains("highest bit"), "{problem}");
     }
 
-    /// RFC 7692 §7.2: RSV1, and then as any other frame.
+    /// RFC 7692 §7.2: apart from RSV1 it is like any other frame.
     #[test]
     fn compressed_message_is_masked_like_plain() {
         let (mut plain, mut out) = (b"before".to_vec(), b"before".to_vec());
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn masking_twice_is_nothing() {
+    fn mask_is_involution() {
         let original: Vec<u8> = (0..=255).collect();
         for length in 0..40 {
             let mut bytes = original[..length].to_vec();

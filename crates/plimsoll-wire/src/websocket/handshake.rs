@@ -1,4 +1,4 @@
-//! The opening handshake (RFC 6455 §4): its key, and the answer that a client accepts.
+//! The opening handshake (RFC 6455 §4): its keys, and the check of a server's response.
 
 use aws_lc_rs::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 use base64::Engine as _;
@@ -9,24 +9,24 @@ use crate::http1::{FieldSpace, Framing, Http1Error, ResponseHead};
 
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What is shown of a text of the server's. Bytes.
+/// Maximum length of server text in messages. Bytes.
 const MAX_SHOWN: usize = 200;
 
-/// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
+/// Returns `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`.
 pub fn accept_key(key: &[u8]) -> String {
-    // The RFC fixes SHA-1; it proves that the server understood, and secures nothing.
+    // RFC 6455 requires SHA-1: it only proves that the server understands WebSocket, and provides no security.
     let mut digest = Context::new(&SHA1_FOR_LEGACY_USE_ONLY);
     digest.update(key);
     digest.update(WEBSOCKET_GUID);
     STANDARD.encode(digest.finish())
 }
 
-/// The `Sec-WebSocket-Key` that stands for a nonce.
+/// Returns the `Sec-WebSocket-Key` of a nonce.
 pub fn client_key(nonce: &[u8; 16]) -> String {
     STANDARD.encode(nonce)
 }
 
-/// Whether this is a `Sec-WebSocket-Key`: 16 bytes in base64.
+/// Returns whether this is a `Sec-WebSocket-Key`: 16 bytes in base64.
 pub fn is_client_key(key: &[u8]) -> bool {
     key.len() == 24
         && STANDARD
@@ -34,30 +34,30 @@ pub fn is_client_key(key: &[u8]) -> bool {
             .is_ok_and(|decoded| decoded.len() == 16)
 }
 
-/// The answer to an upgrade.
+/// The response to an upgrade request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpgradeAnswer {
-    /// 101 where a WebSocket is open.
+    /// The status; 101 if the WebSocket is open.
     pub status: u16,
-    /// Bytes of its head; what follows are frames, where there is no problem.
+    /// Size of its head in bytes; frames follow if there is no problem.
     pub size: usize,
-    /// Why it opens no WebSocket.
+    /// Why it does not open a WebSocket; `None` if it does.
     pub problem: Option<String>,
-    /// Messages may be compressed.
+    /// The compression that was agreed on, if any.
     pub deflate: Option<Deflate>,
 }
 
-/// What an upgrade offered.
+/// What an upgrade request offered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer<'a> {
-    /// [`Deflate::CLIENT_OFFER`].
+    /// Whether [`Deflate::CLIENT_OFFER`] was sent.
     pub compression: bool,
-    /// Subprotocols, of which the server has to take one.
+    /// Subprotocols, of which the server must choose one.
     pub protocols: &'a [String],
 }
 
 impl Offer<'_> {
-    /// Compression, and no subprotocol.
+    /// Offers compression and no subprotocol.
     pub const COMPRESSION_ONLY: Offer<'static> = Offer {
         compression: true,
         protocols: &[],
@@ -65,11 +65,11 @@ impl Offer<'_> {
 }
 
 impl UpgradeAnswer {
-    /// The answer at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
-    /// `None` until its head is whole.
+    /// Parses the response at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
+    /// `None` until its head is complete.
     ///
     /// # Errors
-    /// What is not an HTTP/1.1 answer.
+    /// If `bytes` are not an HTTP/1.1 response.
     pub fn parse(
         bytes: &[u8],
         key: &str,
@@ -93,7 +93,7 @@ impl UpgradeAnswer {
     }
 }
 
-/// Something that was not offered, or not so.
+/// The response chose something that was not offered.
 struct NotOffered;
 
 fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Deflate>, NotOffered> {
@@ -109,7 +109,8 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
         .ok_or(NotOffered)
 }
 
-/// RFC 6455 §4.1. `extends`: by what was not offered; `protocols`: what was.
+/// Returns why the response does not open a WebSocket (RFC 6455 §4.1). The tuple holds whether it has an
+/// extension that was not offered, and the offered subprotocols.
 fn problem(
     head: &ResponseHead<'_, '_>,
     bytes: &[u8],
@@ -153,8 +154,8 @@ fn problem(
     Some(format!("the answer to the upgrade has {problem}"))
 }
 
-/// What a server said that opens no socket: its status, the fields that say what to do, and the beginning of the body
-/// as far as it came with them.
+/// Describes a response that does not upgrade: its status, the fields that say what to do, and the beginning
+/// of the body as far as it was received.
 fn refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     let mut text = format!("the answer to the upgrade was {}", head.status);
     if !head.reason.is_empty() {
@@ -171,7 +172,7 @@ fn refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     }
 }
 
-/// Fit for a terminal: control characters replaced, and cut.
+/// Returns the text shortened and without control characters.
 fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_SHOWN)]);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn example_of_the_rfc() {
+    fn rfc_6455_key_example() {
         let key = b"dGhlIHNhbXBsZSBub25jZQ==";
         assert!(is_client_key(key));
         assert_eq!(client_key(b"the sample nonce").as_bytes(), key);

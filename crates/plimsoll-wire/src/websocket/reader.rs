@@ -1,8 +1,8 @@
-//! Bytes in, messages out: fragments joined, masks taken off, everything that RFC 6455
-//! forbids reported with the close code it calls for.
+//! Converts bytes to messages: joins fragments, removes masks, and reports everything that RFC 6455 forbids
+//! with its close code.
 //!
-//! Holds a frame that arrived in part and a message in fragments, both bounded by
-//! `max_message`, and what of earlier messages a server insists on in compression. Else an idle reader owns no memory.
+//! Stores an incomplete frame and an incomplete message, both bounded by `max_message`, and the decompression
+//! context if the server insists on one. Otherwise an idle reader owns no memory.
 
 use std::ops::ControlFlow;
 
@@ -10,31 +10,31 @@ use super::deflate::{Context, Deflate, inflated};
 use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED_BIT_SET, apply_mask};
 use super::{Violation, code, is_sendable};
 
-/// Which end reads. A server demands masked frames, a client refuses them (§5.1).
+/// Which end is reading. A server requires masked frames, and a client rejects them (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It reads what a server sent.
+    /// A client, which reads what a server sent.
     Client,
-    /// It reads what a client sent.
+    /// A server, which reads what a client sent.
     Server,
 }
 
-/// What arrived whole.
+/// A complete message or control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// Known to be UTF-8.
+    /// A text message, checked to be UTF-8.
     Text(&'a str),
-    /// Any octets.
+    /// A binary message.
     Binary(&'a [u8]),
-    /// A ping, which is to be answered with a pong of the same payload.
+    /// A ping, which must be answered with a pong of the same payload.
     Ping(&'a [u8]),
-    /// A pong: the answer to a ping, or one that was not asked for.
+    /// A pong, in answer to a ping or unsolicited.
     Pong(&'a [u8]),
-    /// The peer sends nothing more.
+    /// A Close frame: the peer sends nothing more.
     Close {
-        /// [`code::NONE_GIVEN`] when the frame was empty.
+        /// The close code; [`code::NONE_GIVEN`] if the frame was empty.
         code: u16,
-        /// Empty where none was given.
+        /// The reason; empty if there was none.
         reason: &'a str,
     },
 }
@@ -51,29 +51,29 @@ const BAD_TEXT: Violation = Violation {
     reason: "text that is not UTF-8",
 };
 
-/// Reads one direction of a connection.
+/// A reader of one direction of a connection.
 #[derive(Debug)]
 pub struct Reader {
     role: Role,
     max_message: usize,
-    /// Messages may be compressed.
+    /// Whether messages may be compressed.
     deflate: bool,
-    /// What of earlier messages is needed to inflate later ones.
+    /// The decompression context, if later messages may refer to earlier ones.
     context: Option<Box<Context>>,
-    /// A frame that has not arrived whole.
+    /// An incomplete frame.
     partial: Vec<u8>,
-    /// The opcode and payload so far of a message in fragments.
+    /// The opcode and the payload so far of a fragmented message.
     fragments: Option<(Opcode, Vec<u8>)>,
-    /// These are of a message that is compressed.
+    /// Whether the fragmented message is compressed.
     compressed: bool,
-    /// Bytes of a fragmented text known to be UTF-8.
+    /// Bytes of a fragmented text that are checked to be UTF-8.
     checked: usize,
-    /// A Close was read: what follows is ignored (§5.5.1).
+    /// Whether a Close frame was read: what follows is ignored (§5.5.1).
     closed: bool,
 }
 
 impl Reader {
-    /// Messages of more than `max_message` bytes are refused with 1009.
+    /// Makes a reader that rejects messages of more than `max_message` bytes with 1009.
     pub fn new(role: Role, max_message: usize) -> Reader {
         Reader {
             role,
@@ -88,25 +88,24 @@ impl Reader {
         }
     }
 
-    /// Messages may be compressed, where `is_agreed`.
+    /// Accepts compressed messages if `is_agreed`.
     #[must_use]
     pub fn with_deflate(mut self, is_agreed: bool) -> Reader {
         self.deflate = is_agreed;
         self
     }
 
-    /// Messages may be compressed as `agreed`: the reader of a client.
+    /// Accepts messages compressed as `agreed`: for a client.
     #[must_use]
     pub fn with_agreement(mut self, agreed: Deflate) -> Reader {
         self.context = agreed.context();
         self.with_deflate(true)
     }
 
-    /// Takes bytes in any split and hands out every message that they complete; `sink`
-    /// may end the reading.
+    /// Processes bytes in any split and passes every completed message to `sink`, which may end the reading.
     ///
     /// # Errors
-    /// The first violation; the connection is to be closed with its code.
+    /// Returns the first violation; the connection must be closed with its code.
     #[inline]
     pub fn read(
         &mut self,
@@ -162,14 +161,14 @@ impl Reader {
         Ok(used)
     }
 
-    /// What can be checked on the head alone, before any payload is kept.
+    /// Checks a frame header before any payload is stored.
     fn check(&self, head: &FrameHead) -> Result<(), Violation> {
         match (self.role, head.mask) {
             (Role::Server, None) => return Err(violation("a frame without a mask from a client")),
             (Role::Client, Some(_)) => return Err(violation("a masked frame from a server")),
             _ => {}
         }
-        // Only the first frame of a message says that it is compressed (RFC 7692 §6.1).
+        // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
         let may_be_compressed =
             self.deflate && matches!(head.opcode, Opcode::Text | Opcode::Binary);
         if head.rsv1 && !may_be_compressed {
@@ -266,7 +265,8 @@ impl Reader {
         message(opcode, &whole, sink)
     }
 
-    /// Wrong text is refused with the fragment that makes it wrong, not with the last.
+    /// Checks fragmented text incrementally, so that invalid UTF-8 is rejected with its fragment and not with
+    /// the last one.
     fn check_text(&mut self, last: bool) -> Result<(), Violation> {
         let Some((Opcode::Text, message)) = &self.fragments else {
             return Ok(());
@@ -283,7 +283,7 @@ impl Reader {
     }
 }
 
-/// Hands out a whole one.
+/// Passes a complete message to `sink`.
 #[inline]
 fn message(
     opcode: Opcode,

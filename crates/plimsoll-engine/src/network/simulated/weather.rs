@@ -1,4 +1,4 @@
-//! What a simulated network is like, and does to traffic.
+//! The properties of a simulated network: latency, segmentation and faults.
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -6,42 +6,41 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-/// What the network does to traffic. Chances are out of a million.
+/// How the network treats traffic. Probabilities are in parts per million.
 #[derive(Clone, Debug)]
 pub struct Weather {
-    /// The seed of all chances: the same seed gives the same run.
+    /// Seed of the random numbers: the same seed gives the same run.
     pub seed: u64,
-    /// Latency of every piece in one direction, in microseconds.
+    /// One-way latency of each piece in microseconds.
     pub latency_us: RangeInclusive<u64>,
-    /// Bytes of a piece; a write longer than that arrives as several.
+    /// Size of a piece in bytes; longer writes arrive as several pieces.
     pub piece: RangeInclusive<usize>,
-    /// Chance for each piece that the connection is reset.
+    /// Probability for each piece that the connection is reset.
     pub reset: u32,
-    /// Chance for each piece that the direction stands still for [`Weather::stall_ms`].
+    /// Probability for each piece that its direction stalls for [`Weather::stall_ms`].
     pub stall: u32,
-    /// How long the direction stands still, in milliseconds.
+    /// Length of a stall in milliseconds.
     pub stall_ms: RangeInclusive<u64>,
-    /// Chance for each connect that it is refused at once.
+    /// Probability for each connect that it is refused at once.
     pub refuse: u32,
-    /// Chance for each connect that it is never answered.
+    /// Probability for each connect that it is never answered.
     pub ignore: u32,
-    /// Bytes that may be on the way to the server before writes block.
+    /// Bytes that may be in transit to the server before writes block.
     pub send_buffer: usize,
-    /// Addresses of the only name. Connections to all of them reach the one server.
+    /// Addresses of the only name. All of them lead to the one server.
     pub addresses: Vec<SocketAddr>,
-    /// Addresses that answer no connect.
+    /// Addresses that never answer a connect.
     pub silent: Vec<SocketAddr>,
     /// Addresses that refuse every connect.
     pub refusing: Vec<SocketAddr>,
-    /// When the worker is stopped, and for how long, as a signal or a busy machine does: the network and the
-    /// server go on.
+    /// When and for how long the worker is paused, as by a signal or a busy machine; network and server continue.
     pub pauses: Vec<(Time, Duration)>,
-    /// The time from which no name is resolved.
+    /// From this time on name lookups fail.
     pub nameless_from: Time,
 }
 
 impl Weather {
-    /// A quiet network: 50 µs one way, nothing split, nothing lost.
+    /// Returns a network without faults: 50 µs one-way latency, nothing split, nothing lost.
     pub fn calm(seed: u64) -> Weather {
         Weather {
             seed,

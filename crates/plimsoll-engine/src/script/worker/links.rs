@@ -1,4 +1,4 @@
-//! The links of all scripts: read, written and lost.
+//! The connections of scripts: read, written and lost. [`super`] calls this.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::tls::CLOSED_IN_HANDSHAKE;
 
 const MAX_READS: usize = 4;
 
-/// Whose a connection is.
+/// The script and link to which a connection belongs.
 #[derive(Clone, Copy)]
 pub struct OnLink {
     pub(super) slot: u64,
@@ -22,9 +22,9 @@ pub struct OnLink {
 }
 
 impl<S> Connection<OnLink, S> {
-    /// Sends `bytes`, which it empties, behind what waits already; keeps what the socket
-    /// does not take. What a script sends unasked is little, so it answers what the peer sent, who is owed all
-    /// of it. A connection that fails shows when it is read.
+    /// Sends `bytes` after the pending ones and empties the buffer; keeps what the socket does not accept.
+    /// All of it counts as replies, since a script sends little of its own accord. A failed connection is
+    /// noticed when it is read.
     fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
         if self.state != State::Open || self.write_failed {
             return bytes.clear();
@@ -41,7 +41,7 @@ impl<S> Connection<OnLink, S> {
         self.owe_all();
     }
 
-    /// Why it is lost that was `read` to its end, or could not be read.
+    /// Returns the loss of a connection whose last `read` returned end of stream or an error.
     fn why_lost(&self, read: io::Result<usize>) -> Loss {
         match (read, self.write_error()) {
             (Err(e), _) | (_, Some(e)) => Loss::of_error("", &e),
@@ -69,7 +69,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// A link's TCP is up.
+    /// Continues after TCP is established: with the TLS handshake, or by opening the link.
     pub(super) fn greet(&mut self, control: &mut impl Control, index: u32, now: Time) {
         match self.connections[index as usize].as_mut() {
             Some(connection) if connection.state == State::Handshaking => {
@@ -99,7 +99,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = false;
         for _ in 0..MAX_READS {
-            // A script may close its connection, or end, with any bytes it is given.
+            // A script may close its connection, or end, on any bytes.
             let connection = match self.live(ready.token) {
                 Some(index) => self.connections[index as usize].as_mut(),
                 None => None,
@@ -134,7 +134,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// Bytes came off a socket.
+    /// Decrypts received bytes if necessary and passes them to the script.
     fn received(&mut self, control: &mut impl Control, index: u32, bytes: &mut [u8], now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -146,11 +146,11 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         let mut opened = Ok(false);
         let is_secured = connection.tls.is_some();
         if let Some(session) = &mut connection.tls {
-            // The script gets it once all records are open.
+            // The script is called after all records were opened.
             opened = session.receive(bytes, &mut |bytes| plain.extend_from_slice(bytes));
             let is_over = !session.is_handshaking() && opened.is_ok();
             let came_up = connection.state == State::Handshaking && is_over;
-            // The rest of the handshake, or an alert that says what is wrong.
+            // Sends the rest of the handshake, or an alert with the error.
             connection.flush(&mut self.network);
             if came_up {
                 self.link_is_up(control, index, now);
@@ -173,7 +173,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         }
     }
 
-    /// A connection is gone, or never came up.
+    /// Handles the loss of a connection, or the failure to establish it.
     pub(super) fn lose(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
@@ -185,7 +185,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.lose_link(control, slot, link, loss, now);
     }
 
-    /// Closes the connection of a link, if it has one.
+    /// Closes the connection of a link, if there is one.
     pub(super) fn close(&mut self, control: &mut impl Control, slot: u64, link: Link) {
         let at = usize::from(link.0);
         let links = self.client.slots.get_mut(slot);
@@ -210,7 +210,7 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         self.part_with(connection.socket);
     }
 
-    /// Sends what a script has put out on a link.
+    /// Sends the bytes that a script has appended for a link.
     pub(super) fn send(&mut self, slot: u64, link: usize) {
         let out = &mut self.client.outs[link];
         let slot = self.client.slots.get(slot);

@@ -12,7 +12,7 @@ use crate::tls::shapes::{
     Asks, Came, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
 };
 
-/// One certificate for both ends.
+/// A certificate used by both ends.
 fn setup(cipher: Cipher, mutual: bool, retried: bool, long: Long) -> Setup {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -28,12 +28,12 @@ fn shape(seed: u64) -> Shape<'static> {
     })
 }
 
-/// Records and reads of so many bytes.
+/// A shape with fixed sizes of records and reads, in bytes.
 fn fixed(record: usize, read: usize) -> Shape<'static> {
     [Choices::fixed(record, read), Choices::fixed(record, read)]
 }
 
-/// As it is sent.
+/// The shape that changes nothing.
 fn uncut() -> Shape<'static> {
     fixed(MAX_PLAINTEXT, 1 << 20)
 }
@@ -57,7 +57,7 @@ fn assert_whole(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
     assert!(what.server == server, "seed {seed}: the server");
 }
 
-/// Every kind of handshake there is.
+/// All kinds of handshakes.
 fn kinds() -> Vec<(Setup, bool, bool)> {
     let mut kinds = Vec::new();
     for (n, (mutual, retried, resumed)) in [
@@ -93,7 +93,7 @@ fn fuzzed_client_handshakes_match_library() {
         for seed in seeds.clone() {
             let seed = 1_000 * kind as u64 + seed;
             let [library, own, lean] = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
-                // Who rests keeps no tickets.
+                // The resting implementation stores no tickets.
                 let resumed = resumed && whose != Whose::Lean;
                 let client = if resumed {
                     setup.resuming_client(whose)
@@ -150,19 +150,19 @@ fn fuzzed_server_handshakes_match_library() {
     }
 }
 
-/// The whole first flight of each end, as the other is to take it.
+/// Passes the complete first flight of each end to the other in every split.
 #[test]
 fn handshake_flight_survives_any_split() {
     let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
     for (kind, (setup, _, retried)) in kinds.enumerate() {
         for whose in [Whose::Own, Whose::Lean] {
             let client = setup.client(whose);
-            // A byte at a time, and with as much as can be behind it.
+            // Single bytes, and with as much trailing data as possible.
             for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
                 let came = setup.converse(&client, fixed(record, read)).unwrap();
                 assert_whole(&came, false, retried, record as u64);
             }
-            // Every place in one kind or another.
+            // Every split position occurs in one of the kinds.
             for cut in (1 + kind..1_200).step_by(4) {
                 let came = setup.converse(&client, [uncut(), fixed(90, cut)].map(|[_, down]| down));
                 assert_whole(&came.unwrap(), false, retried, cut as u64);
@@ -197,7 +197,7 @@ fn small_records_carry_long_chains() {
 fn endless_handshake_fails_at_256_kib() {
     const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    // A message that announces 65,531 bytes and comes in records of two.
+    // A message of 65,531 announced bytes in records of two.
     let endless = || {
         let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
         while bytes.len() < MAX_HANDSHAKE_BYTES + 10 {
@@ -236,13 +236,13 @@ fn library_reports_full_handshake_buffer() {
     let client = setup.client(Whose::Library);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
-    // Ours has room for it.
+    // Our buffer is large enough.
     let client = setup.client(Whose::Own);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_whole(&came, false, false, 10);
 }
 
-/// Takes three bytes at a time.
+/// Accepts three bytes per write.
 struct Narrow(Vec<u8>);
 
 impl std::io::Write for Narrow {
@@ -266,7 +266,7 @@ fn non_tls_peer_gets_single_alert() {
         let mut hello = Narrow(Vec::new());
         session.flush(&mut hello).unwrap();
         assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
-        // Wrong by its first bytes: the rest of a record is not waited for.
+        // Invalid by its first bytes, so the rest of the record is not awaited.
         let mut bytes = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
         let error = session.handshake(&mut bytes).unwrap_err();
         assert_eq!(client.outcome(&error), "TLS_NOT_TLS", "{whose:?}");
@@ -277,7 +277,7 @@ fn non_tls_peer_gets_single_alert() {
     }
 }
 
-/// A record that is TLS, and wrong in it.
+/// A record with a TLS header and invalid content.
 #[test]
 fn malformed_record_still_counts_as_tls() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
@@ -296,10 +296,10 @@ fn malformed_record_still_counts_as_tls() {
     }
 }
 
-/// The groups of the key shares in a `ClientHello` (RFC 8446 §4.2.8).
+/// Returns the groups of the key shares in a `ClientHello` (RFC 8446 §4.2.8).
 fn key_shares(hello: &[u8]) -> Vec<u16> {
     let number = |at: usize| usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
-    // Record, message, version, random; session id, suites, compression.
+    // Skips record, message, version and random, then session id, suites and compression.
     let mut at = 5 + 4 + 2 + 32;
     at += 1 + usize::from(hello[at]);
     at += 2 + number(at);
@@ -326,7 +326,7 @@ fn resumed_connections_offer_same_key_shares() {
         let client = setup.resuming_client(whose);
         for resumed in [false, true, true] {
             let came = setup.converse(&client, uncut()).unwrap();
-            // The server's group is not guessed, whatever is known of the server by now.
+            // The client does not adapt its key shares to what it knows of the server.
             assert_whole(&came, resumed, true, 0);
             let mut hello = Vec::new();
             client.session().flush(&mut hello).unwrap();
@@ -335,8 +335,8 @@ fn resumed_connections_offer_same_key_shares() {
     }
 }
 
-/// A socket is asked to wake its reader when so much is there: 22 bytes a record of up to 16,384,
-/// less what has come of the first.
+/// The low-water mark of a socket counts 22 bytes per record of up to 16,384 bytes, minus the received part
+/// of the first.
 #[test]
 fn open_session_knows_minimum_bytes_remaining() {
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());

@@ -17,7 +17,7 @@ const SUITES: [SupportedCipherSuite; 3] = [
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
-/// Both ends' settings, with one certificate for all.
+/// Settings of both ends, with one certificate.
 struct Settings {
     client: ClientConfig,
     server: ServerConfig,
@@ -67,7 +67,7 @@ fn name() -> ServerName<'static> {
 
 type Client = OwnSession<UnbufferedClientConnection>;
 
-/// Our client, with a key log of its own.
+/// A client session with our record layer and a key log of its own.
 fn client(config: &ClientConfig) -> Client {
     let heard = Arc::new(Heard::default());
     let mut config = config.clone();
@@ -76,9 +76,9 @@ fn client(config: &ClientConfig) -> Client {
     OwnSession::client(Arc::new(config), name(), Source::Heard(heard, Ours::Client)).unwrap()
 }
 
-/// Whatever can be the other end of a connection.
+/// The other end of a connection.
 trait Peer {
-    /// Takes what arrived and returns the text in it; true: the peer has closed its side.
+    /// Decrypts received bytes and returns the text, and whether the peer has closed its side.
     fn take(&mut self, bytes: &[u8]) -> (Vec<u8>, bool);
     fn give(&mut self) -> Vec<u8>;
     fn write(&mut self, text: &[u8]);
@@ -133,7 +133,7 @@ impl Peer for ServerSession {
     }
 }
 
-/// The library's own connection: a peer that knows nothing of ours.
+/// The library's own connection as an independent peer.
 impl<C, D> Peer for C
 where
     C: std::ops::DerefMut<Target = rustls::ConnectionCommon<D>>,
@@ -163,8 +163,8 @@ where
     }
 }
 
-/// Carries what each says to the other in pieces of `step` until both are silent; what
-/// either heard.
+/// Exchanges the pending bytes of both ends in pieces of `step` until both are silent; returns the text that
+/// each received.
 fn carry(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>) {
     let (mut heard_a, mut heard_b) = (Vec::new(), Vec::new());
     loop {
@@ -181,7 +181,7 @@ fn carry(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>
     }
 }
 
-/// What `a` says reaches `b`, and the reverse.
+/// Checks that text of each end reaches the other.
 fn talk(a: &mut impl Peer, b: &mut impl Peer, text: &[u8]) {
     a.write(text);
     assert_eq!(carry(a, b, 7), (Vec::new(), text.to_vec()));
@@ -199,7 +199,7 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
     (a, b)
 }
 
-/// Of a session whose records are our own.
+/// Checks a session with our record layer.
 fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
         Layer::Own(session) => session,
@@ -248,7 +248,7 @@ fn fragmented_handshake_accepts_trailing_data() {
             for piece in b.give().chunks(step) {
                 a.take(piece);
             }
-            // The client's Finished and its first words arrive together.
+            // The client's Finished and its first data arrive together.
             a.write(b"at its heels");
             let mut heard = Vec::new();
             for piece in a.give().chunks(step) {
@@ -270,7 +270,7 @@ fn key_updates_reach_resting_session() {
         for text in [b"one".as_slice(), b"two", b"three"] {
             ours.rest();
             assert!(at_rest(&ours));
-            // It wants new keys of us, too: they come before our next words.
+            // It also requests a key update of us, which precedes our next data.
             theirs.refresh_traffic_keys().unwrap();
             theirs.write(b"new keys");
             assert_eq!(carry(&mut ours, &mut theirs, 7).0, b"new keys");
@@ -305,7 +305,7 @@ fn rested_session_survives_millions_of_records() {
         a.age(hours, hours);
         b.age(hours, hours);
     }
-    // More than one key may seal (RFC 8446 §5.5): the first words bring a new one.
+    // More records than one key may encrypt (RFC 8446 §5.5): the next data causes a key update.
     talk(&mut a, &mut b, b"old");
     a.rest();
     b.rest();
@@ -349,7 +349,7 @@ fn resting_server_resumes_from_tickets() {
     let late = b.give();
     assert_eq!(a.take(&late), (Vec::new(), false));
     talk(&mut a, &mut b, b"and on");
-    // A client has none to give.
+    // A client must not send one.
     a.awake()
         .unwrap()
         .unwrap()
@@ -378,7 +378,7 @@ fn pending_data_prevents_rest() {
     a.rest();
     b.rest();
     assert!(at_rest(&a) && at_rest(lean(&mut b)));
-    // A changed record is refused after a rest as before it, and the peer gets an alert.
+    // A corrupted record is rejected after resting as before, and the peer gets an alert.
     let mut theirs = {
         b.write(b"changed");
         b.give()

@@ -1,8 +1,8 @@
-//! What may be wrong with records, and the alert that reports it to the peer.
+//! The errors of records, and the alerts that report them to the peer.
 
 use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
 
-/// Why what the peer sent is refused.
+/// Why received records are rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// `bad_record_mac` (RFC 8446 §5.2).
@@ -11,40 +11,40 @@ pub enum RecordError {
     /// `record_overflow` (§5.2).
     #[error("a record of {0} bytes, more than TLS allows")]
     TooLong(usize),
-    /// The record has 16 bytes or fewer, or a header of its own kind.
+    /// The record is too short for type and tag: 16 bytes or fewer.
     #[error("a record too short to hold a type and a tag")]
     TooShort,
-    /// Only `change_cipher_spec` may come in the open (§5).
+    /// The record is not encrypted (§5).
     #[error("a record of type {0} outside of the handshake")]
     Unprotected(u8),
-    /// It has no type (§5.4).
+    /// The record has no type (§5.4).
     #[error("a record that holds nothing but padding")]
     OnlyPadding,
-    /// A handshake message (§4.6).
+    /// A message or record type that is not allowed after the handshake (§4.6).
     #[error("a message of type {0} that has no place after the handshake")]
     Unexpected(u8),
-    /// The message has no bytes, or more than 65,535.
+    /// The message is empty, or longer than 65,535 bytes.
     #[error("an empty or oversized handshake message")]
     Handshake,
-    /// §5.1.
+    /// Another record type interrupts a handshake message (§5.1).
     #[error("a handshake message cut in two by another record")]
     Interleaved,
-    /// §4.6.3, as for the next two.
+    /// The key update has a wrong length (§4.6.3).
     #[error("a key update of {0} bytes, not one")]
     KeyUpdate(usize),
-    /// `illegal_parameter`.
+    /// The key update has an undefined value: `illegal_parameter` (§4.6.3).
     #[error("a key update that asks for {0}, which is neither 0 nor 1")]
     KeyUpdateValue(u8),
-    /// What follows would be under the old key (§5.1).
+    /// Data follows the key update in its record, under the old key (§5.1).
     #[error("a key update with more behind it in its record")]
     KeyUpdateNotLast,
-    /// They cost this end and bring nothing.
+    /// Too many key updates, which cost CPU without carrying data.
     #[error("more than {MAX_KEY_UPDATES} key updates without data between them")]
     KeyUpdates,
-    /// They do, too.
+    /// Too many empty records, which cost CPU without carrying data.
     #[error("more than {MAX_EMPTY} empty records in a row")]
     Empty,
-    /// `user_canceled` without a close_notify after it (§6.1).
+    /// Too many `user_canceled` alerts without a close_notify (§6.1).
     #[error("more than {MAX_WARNINGS} warnings")]
     Warnings,
     /// The alert does not have two bytes (§6).
@@ -53,19 +53,19 @@ pub enum RecordError {
     /// The peer sent the alert of this number (§6.2).
     #[error("the peer's alert {0}")]
     Alerted(u8),
-    /// It would wrap (§5.3), or the cipher takes no more records (§5.5).
+    /// The sequence number would wrap (§5.3), or the cipher's limit is reached (§5.5).
     #[error("all of a key's sequence numbers are used up")]
     Sequence,
-    /// The message is the library's, about a ticket or a key update, for instance.
+    /// The library rejected a message, such as a ticket or a key update.
     #[error("the TLS library refused what the peer sent: {0}")]
     Library(String),
 }
 
 impl RecordError {
-    /// The alert for the peer (RFC 8446 §6.2); `None`: it knows.
+    /// Returns the alert for the peer (RFC 8446 §6.2); `None` if the peer sent one itself.
     pub(super) fn alert(&self) -> Option<u8> {
         Some(match self {
-            // What is too short for a tag fails to decrypt (§5.2).
+            // A record too short for a tag counts as failed decryption (§5.2).
             RecordError::BadTag | RecordError::TooShort => 20,
             RecordError::TooLong(_) => 22,
             // §4.6.3.
@@ -76,7 +76,7 @@ impl RecordError {
             | RecordError::Unexpected(_)
             | RecordError::Handshake
             | RecordError::Interleaved
-            // A message before a change of keys ends with its record (§5.1).
+            // A message before a key change must end its record (§5.1).
             | RecordError::KeyUpdateNotLast
             | RecordError::KeyUpdates
             | RecordError::Empty
@@ -87,12 +87,12 @@ impl RecordError {
     }
 }
 
-/// An error of the records, or of who takes what they hold.
+/// An error of the records, or of the receiver of their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure<E> {
-    /// The peer broke the rules.
+    /// The peer violated the protocol.
     Record(RecordError),
-    /// Who takes the plaintext has an error of its own.
+    /// The receiver of the plaintext failed.
     Taker(E),
 }
 

@@ -1,24 +1,24 @@
-//! A connection's records while nothing happens: no keys, no buffers, only what the keys
-//! are made of again when they are needed, and the numbers of the next records.
+//! The state of an idle connection's records: no keys and no buffers, only the secrets from which keys are
+//! rebuilt and the numbers of the next records.
 
 use super::{Idle, Key, KeySchedule, RecordError, Records};
 
-/// A schedule that can make the keys in use again.
+/// A key schedule that can rebuild the current keys.
 pub trait Rekey: KeySchedule {
-    /// The key in use for sending, at record `sequence`.
+    /// Returns the current key for sending, at record `sequence`.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// If the key cannot be derived.
     fn sending(&self, sequence: u64) -> Result<Key, RecordError>;
 
-    /// The key in use for receiving, at record `sequence`.
+    /// Returns the current key for receiving, at record `sequence`.
     ///
     /// # Errors
-    /// When it can't be made.
+    /// If the key cannot be derived.
     fn receiving(&self, sequence: u64) -> Result<Key, RecordError>;
 }
 
-/// See the module's text.
+/// The records of a resting connection, without keys and buffers.
 #[derive(Debug)]
 pub struct AtRest<R> {
     schedule: R,
@@ -30,7 +30,7 @@ pub struct AtRest<R> {
 }
 
 impl<K> Records<K> {
-    /// Whether there is nothing but the keys to keep.
+    /// Returns whether no data is pending, so that only the keys would be kept.
     pub fn can_rest(&self) -> bool {
         self.partial.is_empty()
             && self.handshake.is_empty()
@@ -39,8 +39,8 @@ impl<K> Records<K> {
             && self.failed.is_none()
     }
 
-    /// Give the keys up, but for what `schedule` keeps of theirs; `None` where that is nothing. What is not written, or
-    /// arrived in part, is lost: ask [`Records::can_rest`] before.
+    /// Drops the keys and keeps what `schedule` returns for rebuilding them; `None` if it returns nothing.
+    /// Pending data is lost: check [`Records::can_rest`] before.
     pub fn rest<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<AtRest<R>> {
         Some(AtRest {
             schedule: schedule(self.schedule)?,
@@ -54,17 +54,17 @@ impl<K> Records<K> {
 }
 
 impl<R: Rekey> AtRest<R> {
-    /// As if so many records had gone each way meanwhile: what hours of use leave behind.
+    /// Advances the record numbers as if that many records had been exchanged, as after hours of use.
     #[cfg(test)]
     pub(in crate::tls) fn age(&mut self, receiving: u64, sending: u64) {
         self.receiving += receiving;
         self.sending += sending;
     }
 
-    /// Go on where [`Records::rest`] left off, with what `schedule` makes of what was kept.
+    /// Restores the records after [`Records::rest`], with the schedule that `schedule` makes.
     ///
     /// # Errors
-    /// When a key can't be made.
+    /// If a key cannot be derived.
     pub fn wake<K: KeySchedule>(
         self,
         schedule: impl FnOnce(R) -> K,

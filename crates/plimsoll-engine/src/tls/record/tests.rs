@@ -1,8 +1,8 @@
-//! Long because each way of breaking the record protocol has a test of its own.
+//! The file is long because each way of violating the record protocol has a test.
 
 use super::*;
 
-/// Keys that follow one another by counting.
+/// A key schedule whose keys are numbered consecutively.
 struct Schedule {
     cipher: Cipher,
     sending: u8,
@@ -42,7 +42,7 @@ impl Rekey for Schedule {
     }
 }
 
-/// An end that sends with the keys from `sending` on.
+/// Makes an end that sends with the keys from `sending` on.
 fn end(cipher: Cipher, sending: u8, receiving: u8) -> Records<Schedule> {
     let schedule = Schedule {
         cipher,
@@ -63,7 +63,7 @@ fn drain(from: &mut Records<Schedule>) -> Vec<u8> {
     bytes
 }
 
-/// What `to` makes of `bytes` in pieces of `step`.
+/// Passes `bytes` to `to` in pieces of `step`; returns the content and the result.
 fn give(
     to: &mut Records<Schedule>,
     bytes: &[u8],
@@ -86,7 +86,7 @@ fn give(
     (got, Ok(closed))
 }
 
-/// A record with any inner content, padding and type as given.
+/// Makes a record with the given inner content, type and padding.
 fn raw(from: &mut Records<Schedule>, inner: &[u8]) -> Vec<u8> {
     from.seal_inner(inner).unwrap();
     drain(from)
@@ -123,12 +123,12 @@ fn flipped_bit_fails_connection_permanently() {
         let (_, mut b) = pair(Cipher::Aes128Gcm);
         let (got, end) = give(&mut b, &bytes, usize::MAX);
         assert_eq!(got, b"", "bit {bit}");
-        // A changed length may also leave the record waiting for more.
+        // With a changed length the record may also stay incomplete.
         let length_grew = (24..40).contains(&bit) && end == Ok(false);
         assert!(end.is_err() || length_grew, "bit {bit}: {end:?}");
         if end == Err(RecordError::BadTag) {
             assert_eq!(give(&mut b, &good, usize::MAX).1, Err(RecordError::BadTag));
-            // The alert bad_record_mac is on its way.
+            // The alert bad_record_mac is pending.
             let (mut peer, _) = pair(Cipher::Aes128Gcm);
             let alert = drain(&mut b);
             assert_eq!(
@@ -211,7 +211,7 @@ fn record_size_limits_are_enforced() {
     ] {
         for step in [1, 5] {
             let (_, mut b) = pair(Cipher::Aes128Gcm);
-            // Refused by the header alone, before memory is set aside for the rest.
+            // Rejected by the header alone, before memory is allocated for the rest.
             assert_eq!(give(&mut b, &header, step).1, Err(error.clone()));
             assert!(b.partial.capacity() == 0);
         }
@@ -229,7 +229,7 @@ fn key_updates_rotate_and_are_answered() {
     bytes.extend(drain(&mut a));
     assert_eq!(give(&mut b, &bytes, 11), (b"old new".to_vec(), Ok(false)));
     assert_eq!((b.schedule.receiving, b.schedule.sending), (2, 101));
-    // The answer rides before the next data, under the old key.
+    // The answer precedes the next data, under the old key.
     b.seal(b"answer").unwrap();
     assert_eq!(b.schedule.sending, 102);
     let bytes = drain(&mut b);
@@ -250,7 +250,7 @@ fn key_updates_rotate_and_are_answered() {
             RecordError::KeyUpdate(0),
             50,
         ),
-        // Not waited for.
+        // Rejected without waiting for the rest.
         (
             &[KEY_UPDATE, 0, 0, 2, HANDSHAKE],
             RecordError::KeyUpdate(2),
@@ -270,7 +270,7 @@ fn key_updates_rotate_and_are_answered() {
     }
 }
 
-/// The alert that an end with the second half of the keys has sent.
+/// Returns the alert that the end with the second half of the keys has sent.
 fn alert_sent(by: &mut Records<Schedule>) -> u8 {
     let bytes = drain(by);
     let (mut peer, _) = pair(by.schedule.cipher);
@@ -280,7 +280,7 @@ fn alert_sent(by: &mut Records<Schedule>) -> u8 {
     }
 }
 
-/// What `b` makes of so many of the records that `make` makes.
+/// Passes that many records of `make` to `b`; returns the result.
 fn repeated(
     times: usize,
     mut make: impl FnMut(&mut Records<Schedule>) -> Vec<u8>,
@@ -303,7 +303,7 @@ fn unproductive_record_limits_match_library() {
     let empty = |a: &mut Records<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
     let (mut a, mut b, end) = repeated(32, empty);
     assert_eq!(end, Ok(false));
-    // Data begin the count again.
+    // Data resets the count.
     let bytes = [
         raw(&mut a, b"x\x17"),
         (0..32).flat_map(|_| empty(&mut a)).collect(),
@@ -378,7 +378,7 @@ fn message_length_limits_are_inclusive() {
         (end, b.schedule.tickets.len()),
         (Err(RecordError::Handshake), 0)
     );
-    // Two in turn may come to more than one may.
+    // Two messages together may exceed the maximum length of one.
     let (b, end) = give_all(&[ticket(most - 500), ticket(40_000)].concat());
     assert_eq!((end, b.schedule.tickets.len()), (Ok(false), 2));
     assert!(b.handshake.is_empty());
@@ -419,7 +419,7 @@ fn keys_rotate_before_sequence_wraps() {
         let bytes = drain(&mut a);
         assert_eq!(give(&mut b, &bytes, 100).0, text);
     }
-    // The key update itself is one record more under the old key.
+    // The key update itself is one more record under the old key.
     assert_eq!((a.schedule.sending, b.schedule.receiving), (2, 2));
     assert_eq!(a.sending.sequence, 1);
 
@@ -530,7 +530,7 @@ fn counters_persist_across_rest() {
     assert_eq!(give(&mut b, &one_more, 99).1, Err(RecordError::Warnings));
 }
 
-/// Header, type and tag: 22 bytes a record, which holds up to 16,384.
+/// Header, type and tag take 22 bytes per record of up to 16,384 bytes.
 #[test]
 fn minimum_bytes_remaining_assume_full_records() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);

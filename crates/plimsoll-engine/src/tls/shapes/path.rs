@@ -1,5 +1,5 @@
-//! A path between two ends that cuts what they send: it opens each record with the secrets of
-//! the library's end and seals what it held again, in records of other sizes.
+//! A path between two ends that changes the segmentation: it decrypts each record with the secrets of the
+//! library's end and encrypts its content again in records of other sizes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,21 +16,21 @@ use super::super::record::{
 use super::super::secrets::TrafficSecrets;
 use super::{Conversation, Shape, Speaker, client_text, server_text};
 
-/// The largest read.
+/// Maximum size of a read in bytes.
 const MAX_READ: usize = 128 * 1024;
-/// The choice that stands for the largest size, and for no meddling.
+/// The choice value that stands for the largest size.
 const MAX_SIZE_CHOICE: u16 = 31;
 const FINISHED: u8 = 20;
 
-/// Where the shape of one direction comes from: numbers.
+/// The source of choices for one direction: a sequence of numbers.
 pub struct Choices<'a> {
     next: Box<dyn FnMut() -> u16 + 'a>,
-    /// Bytes of every record and of every read, and nothing else is chosen.
+    /// Fixed sizes of every record and read; nothing else is then chosen.
     fixed: Option<(usize, usize)>,
 }
 
 impl<'a> Choices<'a> {
-    /// Chooses by the numbers that `next` gives.
+    /// Makes choices with the numbers that `next` returns.
     pub fn new(next: impl FnMut() -> u16 + 'a) -> Choices<'a> {
         Choices {
             next: Box::new(next),
@@ -38,7 +38,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Records and reads of so many bytes.
+    /// Uses fixed sizes for records and reads, in bytes.
     pub fn fixed(record: usize, read: usize) -> Choices<'a> {
         Choices {
             fixed: Some((record, read)),
@@ -46,7 +46,7 @@ impl<'a> Choices<'a> {
         }
     }
 
-    /// Two bytes a choice; when they are used up, everything is as large as can be.
+    /// Uses two bytes per choice, and zeros when they are used up.
     pub fn of_bytes(bytes: &'a [u8]) -> Choices<'a> {
         let mut pairs = bytes.chunks_exact(2);
         Choices::new(move || {
@@ -60,7 +60,7 @@ impl<'a> Choices<'a> {
         usize::from((self.next)()) % most
     }
 
-    /// Sizes that are mostly of one kind; 1 to `most`.
+    /// Chooses a size distribution between 1 and `most`.
     fn sizes(&mut self, most: usize) -> Sizes {
         let bound = [1, 7, 100, 600, 5_000, most][self.below(6)];
         Sizes::UpTo { bound, most }
@@ -80,7 +80,7 @@ impl Sizes {
             Sizes::UpTo { bound, most } => (bound, most),
         };
         let choice = choices.below(usize::MAX);
-        // Now and then one that is as large as can be.
+        // Occasionally choose the maximum size.
         match choice % 32 {
             n if n == usize::from(MAX_SIZE_CHOICE) => most,
             _ => 1 + choice % bound,
@@ -88,7 +88,7 @@ impl Sizes {
     }
 }
 
-/// What the path does to one record of the handshake, or puts before it.
+/// A modification of one handshake record, or a record inserted before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddling {
     Flip,
@@ -97,7 +97,7 @@ enum Meddling {
     ChangeCipherSpec(u8),
 }
 
-/// All secrets of a conversation.
+/// A key log that captures all secrets of a conversation.
 #[derive(Debug, Default)]
 pub(super) struct Tap(Mutex<Vec<(String, Vec<u8>)>>);
 
@@ -116,21 +116,21 @@ impl KeyLog for Tap {
     }
 }
 
-/// The labels of the key log (draft-ietf-tls-keylogfile).
+/// Labels of the key log (RFC 9850).
 const OF_CLIENT: [&str; 2] = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0"];
 const OF_SERVER: [&str; 2] = ["SERVER_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"];
 
-/// One direction of the path, and how it cuts.
+/// One direction of the path, with its segmentation.
 struct Direction<'a> {
     choices: Choices<'a>,
     cipher: Cipher,
     labels: VecDeque<&'static str>,
     tap: Arc<Tap>,
-    /// The key that opens what was sent.
+    /// The key that decrypts the sender's records.
     opening: Option<Key>,
-    /// The key that seals what goes on.
+    /// The key that encrypts the forwarded records.
     sealing: Option<Key>,
-    /// The beginning of a handshake message whose rest is in the sender's next record.
+    /// An incomplete handshake message, which continues in the sender's next record.
     message: Vec<u8>,
     records: Sizes,
     reads: Sizes,
@@ -183,7 +183,7 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// False: the library does not know its secrets yet.
+    /// Returns whether the library has logged the current secrets.
     fn has_keys(&mut self) -> bool {
         if self.opening.is_none()
             && let Some(secret) = self.labels.front().and_then(|label| self.tap.secret(label))
@@ -195,7 +195,7 @@ impl<'a> Direction<'a> {
         self.opening.is_some()
     }
 
-    /// The same messages in other records, as far as they can be read by now.
+    /// Returns the same messages in other records, as far as they can be decrypted yet.
     fn cut(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut cut = 0;
@@ -226,7 +226,7 @@ impl<'a> Direction<'a> {
         while !rest.is_empty() {
             let mut size = self.records.next(&mut self.choices);
             if self.labels.is_empty() {
-                // The handshake is what this is about: data are cut less finely.
+                // The handshake is under test, so data is cut into larger pieces.
                 size = (64 * size).min(MAX_PLAINTEXT);
             }
             let (piece, next) = rest.split_at(size.min(rest.len()));
@@ -262,12 +262,12 @@ impl<'a> Direction<'a> {
         }
     }
 
-    /// What arrives at once.
+    /// Returns the size of the next read.
     fn read(&mut self, there: usize) -> usize {
         self.reads.next(&mut self.choices).min(there)
     }
 
-    /// Follows handshake messages; true: that was the last one under these keys.
+    /// Tracks handshake messages; returns true after the last one under the current keys.
     fn follow(&mut self, content: &[u8]) -> bool {
         self.message.extend_from_slice(content);
         let mut finished = false;
@@ -282,7 +282,7 @@ impl<'a> Direction<'a> {
         finished
     }
 
-    /// What is to be done to the handshake before its next record; true: change that.
+    /// Applies the modification before the next record; returns true if that record must be changed.
     fn meddle(&mut self, out: &mut Vec<u8>, is_protected: bool) -> bool {
         let (at, open) = (self.written, self.labels.is_empty());
         self.written += 1;
@@ -290,7 +290,7 @@ impl<'a> Direction<'a> {
             return false;
         };
         match what {
-            // Others vary: a `ClientHello` has its extensions in any order.
+            // Unprotected records are not flipped: a `ClientHello` has its extensions in random order.
             Meddling::Flip => {
                 self.meddled |= is_protected;
                 return is_protected;
@@ -306,7 +306,7 @@ impl<'a> Direction<'a> {
     }
 }
 
-/// A record that is not protected.
+/// Appends an unprotected record.
 fn plain(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
     let [high, low] = u16::try_from(content.len())
         .unwrap_or(u16::MAX)
@@ -315,7 +315,7 @@ fn plain(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(content);
 }
 
-/// Both directions.
+/// Both directions of the path.
 pub(super) struct Path<'a> {
     up: Direction<'a>,
     down: Direction<'a>,
@@ -329,7 +329,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Carries what each says to the other until both are silent.
+    /// Forwards what each end sends until both are silent.
     pub(super) fn carry(
         mut self,
         mut client: Speaker<'_, UnbufferedClientConnection>,
@@ -366,7 +366,7 @@ fn deliver<E: End>(path: &mut Direction<'_>, mut bytes: Vec<u8>, to: &mut Speake
         let mut cut = path.cut(&mut bytes);
         let mut rest = &mut cut[..];
         if rest.is_empty() {
-            // What an end that has failed can't read is nothing to it.
+            // Data that cannot be decrypted, from an end that has failed, is dropped.
             return;
         }
         while !rest.is_empty() && to.listens() {

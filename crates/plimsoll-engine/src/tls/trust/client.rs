@@ -1,4 +1,4 @@
-//! Which certificates of clients are taken.
+//! Verification of clients' certificates, used by servers.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::super::agreed::note_signature;
 use super::super::version_1::{Matters, check_held};
 use super::{Anchors, Given, Learned};
 
-/// Judges clients' certificates.
+/// Verifies clients' certificates.
 #[derive(Debug)]
 pub struct ClientCheck {
     anchors: Anchors,
@@ -25,7 +25,7 @@ pub struct ClientCheck {
 
 impl ClientCheck {
     /// # Errors
-    /// When the library has no use for the certificates.
+    /// If the library rejects the certificates.
     pub fn new(
         anchors: Anchors,
         provider: &Arc<CryptoProvider>,

@@ -1,5 +1,4 @@
-//! What is wrong with a certificate that the TLS library refuses with identifiers of algorithms and purposes: a
-//! sentence that says what they are.
+//! Messages for certificates that the TLS library rejects with identifiers of algorithms and purposes.
 
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, Error, ExtendedKeyPurpose};
@@ -8,10 +7,10 @@ use super::super::agreed::KeyKind;
 use super::super::key_kinds::USABLE_KEYS;
 use super::super::version_1::parse;
 
-/// The fewest bits of an RSA key that signatures are taken of.
+/// Minimum bits of an RSA key whose signatures are accepted.
 const MIN_RSA_BITS: u32 = 2048;
 
-/// Returns what is wrong with a chain, where `error` of the library does not say it in words.
+/// Returns the problem of a chain, if the library's `error` does not name it.
 pub(super) fn of_chain(
     error: &Error,
     end_entity: &CertificateDer<'_>,
@@ -40,7 +39,7 @@ pub(super) fn of_chain(
     }
 }
 
-/// Returns what is wrong with the key of a certificate whose signature in a handshake was refused.
+/// Returns the problem of a certificate's key whose handshake signature was rejected.
 pub(super) fn of_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let bits = short_rsa(certificate)?;
     Some(format!(

@@ -1,4 +1,4 @@
-//! Certificates that openssl makes, judged.
+//! Tests of verification with certificates made by openssl.
 
 use super::*;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ const DAY: u64 = 86_400;
 struct Made(TempDir);
 
 impl Made {
-    /// The seven lines of a gRPC test suite, but for the client's, and a CA of the same name.
+    /// The certificates of a gRPC test suite without the client's, and a CA of the same name.
     fn new() -> Made {
         let made = Made(tempfile::tempdir().unwrap());
         for ca in ["ca", "other"] {
@@ -42,7 +42,7 @@ impl Made {
         assert!(out.status.success(), "openssl {arguments}: {said}");
     }
 
-    /// Signed by an intermediate or by `ca`, of version 3 with these extensions.
+    /// Makes a version 3 certificate with these extensions, signed by `ca` or an intermediate.
     fn version_3(&self, name: &str, issuer: &str, extensions: &str) {
         let lines = extensions.replace(", ", "\n");
         std::fs::write(self.path("extensions"), lines).unwrap();
@@ -66,7 +66,7 @@ impl Made {
     }
 }
 
-/// The verdict `days` from now, what was unusual, and why where that is known.
+/// Returns the result `days` from now, the exceptions that were recorded, and the explanation, if there is one.
 fn judge(
     trust: Trust,
     certificate: &CertificateDer<'_>,
@@ -109,7 +109,7 @@ fn version_1_certificate_is_accepted_conditionally() {
     );
     made.openssl("req -x509 -new -key other.key -subj /CN=Else -days 30 -out else.crt");
     assert!(problem(with("else", "a.test", 0)).contains("an intermediate certificate is missing"));
-    // Nobody changes a byte of it, wherever.
+    // A change of any byte is detected.
     for at in 0..leaf.len() {
         let mut changed = leaf.to_vec();
         changed[at] ^= 1;
@@ -117,7 +117,7 @@ fn version_1_certificate_is_accepted_conditionally() {
         let (verdict, taken, _) = judge(made.anchors("ca"), &changed, &[], "a.test", 0);
         assert!(verdict.is_err() && taken.is_empty(), "byte {at}");
     }
-    // Not under a CA that is itself one of several, nor under the system's.
+    // Not if an intermediate CA signed it, nor with the system's trust store.
     made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
     made.openssl("x509 -req -in server.csr -CA middle.crt -CAkey middle.key -CAcreateserial -days 30 -out below.crt");
     let below = made.certificate("below");
@@ -155,7 +155,7 @@ fn common_name_is_used_without_san() {
     assert!(problem(with("named", "named.test", 0)).contains("else.test"));
     assert!(problem(with("plain", "else.test", 0)).contains("plain.test"));
     assert!(problem(with("plain", "plain.test", 31)).contains("expired at"));
-    // A restriction of names is not to be gone round.
+    // Name constraints must not be circumvented.
     made.openssl("req -x509 -new -key ca.key -subj /CN=CA -days 30 -out bound.crt -addext nameConstraints=permitted;DNS:b.test");
     let plain = made.certificate("plain");
     let bound = judge(made.anchors("bound"), &plain, &[], "plain.test", 0);
@@ -271,7 +271,7 @@ fn earliest_certificate_limits_session_lifetime() {
     assert_eq!(learned.until(), later);
 }
 
-/// A client's certificate that was read again twice counts twice, however often that is noted.
+/// A client certificate that was reloaded twice counts twice, however often that is reported.
 #[test]
 fn reloaded_certificate_is_one_replacement() {
     let learned = Learned::default();
@@ -286,7 +286,7 @@ fn reloaded_certificate_is_one_replacement() {
     assert_eq!(learned.seen.lock().unwrap().renewed, 3);
 }
 
-/// RFC 8446 §4.2.4: by their names a client with several certificates chooses one.
+/// RFC 8446 §4.2.4: a client with several certificates chooses one by the CA names.
 #[test]
 fn clients_receive_trusted_ca_names() {
     let made = Made::new();

@@ -4,7 +4,7 @@ use plimsoll_model::plan::Turns;
 
 use super::super::*;
 
-/// A run to write down.
+/// A run to be recorded.
 pub(super) struct Run {
     pub(super) name: &'static str,
     pub(super) load: Load,
@@ -48,7 +48,7 @@ fn clients(clients: u32, think_ms: u64, connections: u32) -> Load {
     load(Arrivals::Closed { clients, think }, 0.0, connections)
 }
 
-/// Small pieces, slow ones, resets, refusals, connects without an answer.
+/// Network conditions with small and slow pieces, resets, refusals and unanswered connects.
 fn rough(seed: u64) -> Weather {
     Weather {
         seed,
@@ -80,7 +80,7 @@ fn stages(load: &mut Load) {
     ];
 }
 
-/// With every loop and weather: what all of them go through.
+/// Returns runs of every kind of load under every network condition.
 pub(super) fn everywhere() -> Vec<Run> {
     type Made = fn() -> Load;
     let loops: [(&str, Made); 6] = [
@@ -156,7 +156,7 @@ pub(super) fn everywhere() -> Vec<Run> {
     all
 }
 
-/// One key of the plan at a time.
+/// Returns runs that each change one key of the plan.
 pub(super) fn keys() -> Vec<Run> {
     let ms = Duration::from_millis;
     vec![

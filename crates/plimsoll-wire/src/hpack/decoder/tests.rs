@@ -31,7 +31,7 @@ fn fields(lines: &[&str]) -> Fields {
         .collect()
 }
 
-/// Blocks decoded one after another, and the table's size after each.
+/// Checks blocks decoded one after another, and the table's size after each.
 fn session(table_size: u32, steps: &[(&str, &[&str], usize)]) {
     let mut decoder = Decoder::new(table_size, 1 << 16);
     for (block, expected, size) in steps {
@@ -200,7 +200,7 @@ fn rfc7541_c6_responses_with_eviction_huffman() {
 }
 
 #[test]
-fn bad_blocks() {
+fn malformed_blocks_are_rejected() {
     for (block, error) in [
         ("80", HpackError::BadIndex(0)),
         ("be", HpackError::BadIndex(62)),
@@ -232,7 +232,7 @@ fn bad_blocks() {
 #[test]
 fn only_never_indexed_fields_are_sensitive() {
     let mut decoder = Decoder::new(4096, 1 << 16);
-    // Never indexed, not indexed, indexed, and the entry that this made.
+    // Never indexed, not indexed, indexed, and the resulting table entry.
     let block = hex("1001 6101 62 0001 6101 62 4001 6101 62 be");
     let mut sensitive = Vec::new();
     decoder
@@ -242,10 +242,10 @@ fn only_never_indexed_fields_are_sensitive() {
 }
 
 #[test]
-fn size_updates_evict() {
+fn size_update_evicts_entries() {
     let mut decoder = Decoder::new(4096, 1 << 16);
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
-    // To 0 and back to 4096, as an encoder says that it emptied the table.
+    // To 0 and back to 4096, by which an encoder signals that it emptied the table.
     assert_eq!(
         decode(&mut decoder, &hex("20 3f e1 1f 82")).unwrap().len(),
         1
@@ -285,7 +285,7 @@ fn oversized_list_truncates_but_updates_table() {
     );
 }
 
-/// nginx adds all fields of each answer to the table (1.22).
+/// nginx 1.22 adds all fields of each response to the table.
 #[test]
 fn readding_full_table_is_steady() {
     // Two entries of 34 bytes; three of them fill the table.
@@ -294,7 +294,7 @@ fn readding_full_table_is_steady() {
     let mut steady = |block: &[u8]| decoder.decode(block, |_| ()).unwrap().is_steady;
     assert_eq!([(); 3].map(|()| steady(&block)), [false, true, true]);
     assert_eq!([(); 4].map(|()| steady(&other)), [false, false, true, true]);
-    // It refers to what it has added, so that it may add something else the next time.
+    // The block refers to an entry that it has added, so it may add another the next time.
     let refers = hex("7e 0133");
     assert_eq!([(); 4].map(|()| steady(&refers)), [false; 4]);
     assert!(steady(&hex("be")));
@@ -302,7 +302,7 @@ fn readding_full_table_is_steady() {
 }
 
 proptest! {
-    /// Whatever came before.
+    /// Arbitrary blocks, one after another.
     #[test]
     fn repeated_steady_block_keeps_table(
         before: Vec<(u8, u8)>,
@@ -337,7 +337,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_never_panic(blocks: Vec<Vec<u8>>) {
+    fn arbitrary_blocks_never_panic(blocks: Vec<Vec<u8>>) {
         let mut decoder = Decoder::new(256, 1024);
         for block in blocks {
             if decoder.decode(&block, |_| ()).is_err() {

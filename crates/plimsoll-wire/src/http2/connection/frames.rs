@@ -1,4 +1,4 @@
-//! What a connection makes of frames, and of those that break a rule.
+//! How a connection handles frames, and violations in them.
 
 use super::super::{
     ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW, Peer, Piece, Settings, Violation, flags,
@@ -7,21 +7,21 @@ use super::super::{
 use super::{Closed, Connection, Control, Stage, Streams, broken};
 
 impl<P: Peer> Connection<P> {
-    /// Any frame may be next.
+    /// Returns whether any frame may come next: SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
     pub fn takes_any(&self) -> bool {
         self.stage != Stage::Greeting && self.block.is_none()
     }
 
-    /// DATA, counted in the connection's window.
+    /// Processes DATA and counts it in the connection's window.
     ///
     /// # Errors
-    /// It is out of order, broken in itself, or more than the window allows.
+    /// If it is out of order, invalid, or exceeds the window.
     #[inline(always)]
     pub fn data<'a>(&mut self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
         self.check_order(head)?;
         let bytes = Frame::data(head, payload)?;
-        // Padding counts, and so does what no stream takes (RFC 9113, 6.9).
+        // Padding counts, and so does data for closed streams (RFC 9113 §6.9).
         self.receive_window.take(0, head.length())?;
         Ok(head.piece(bytes))
     }
@@ -32,18 +32,18 @@ impl<P: Peer> Connection<P> {
         self.receive_window.add(length);
     }
 
-    /// HEADERS with END_HEADERS.
+    /// Processes HEADERS with END_HEADERS.
     ///
     /// # Errors
-    /// It is out of order, or broken in itself.
+    /// If it is out of order or invalid.
     #[inline(always)]
     pub fn headers<'a>(&self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
         self.check_order(head)?;
         Ok(head.piece(Frame::fragment(head, payload)?))
     }
 
-    /// Whether a header block opens a stream of the client's, here as the server. Those below it that
-    /// were not opened are closed (RFC 9113, 5.1.1).
+    /// Returns whether a header block opens a new stream of the client, on a server. Unused ids below it
+    /// become closed (RFC 9113 §5.1.1).
     #[inline]
     pub fn opens(&mut self, stream: u32) -> bool {
         let opens = !self.peer.is_client() && stream >= self.next_id && stream % 2 == 1;
@@ -53,10 +53,10 @@ impl<P: Peer> Connection<P> {
         opens
     }
 
-    /// Every other frame. What needs no user is answered in `out`.
+    /// Processes every other frame; answers in `out` what does not concern the user.
     ///
     /// # Errors
-    /// It breaks a rule: of a stream, where [`Connection::contain`] agrees.
+    /// If it violates a rule; [`Connection::contain`] tells whether only a stream is affected.
     #[inline(never)]
     pub fn control<'a>(
         &mut self,
@@ -165,8 +165,8 @@ impl<P: Peer> Connection<P> {
                     }
                     self.initial_window = value;
                 }
-                // Frames are never larger than what everyone takes; of a field list, the peer will
-                // say so itself.
+                // MAX_FRAME_SIZE is never exceeded, as we send frames of the default size; a peer rejects too
+                // large field lists itself.
                 _ => {}
             }
         }
@@ -176,8 +176,8 @@ impl<P: Peer> Connection<P> {
 
     // ---- rules ----
 
-    /// What a rule that was broken ends: `Ok`, the stream that it names, if the user still has it;
-    /// `Err`, the connection. A stream that was never opened can't be reset (RFC 9113, 5.4.2).
+    /// Determines the scope of a violation: `Ok` for its stream, if the user still has it; `Err` for the
+    /// connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
     ///
     /// # Errors
     /// A connection error.
@@ -190,10 +190,10 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// DATA or HEADERS (`what`) on a stream that takes none (RFC 9113, 5.1).
+    /// Checks DATA or HEADERS (`what`) on a stream that accepts none (RFC 9113 §5.1).
     ///
     /// # Errors
-    /// The peer knew that.
+    /// If the peer must have known that.
     #[cold]
     pub fn check_closed(&self, stream: u32, what: &str, closed: Closed) -> Result<(), Violation> {
         self.check_not_idle(stream, what)?;
@@ -201,7 +201,7 @@ impl<P: Peer> Connection<P> {
             let why = format!("{what} on stream {stream} after {frame} (RFC 9113, 5.1)");
             Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
         };
-        // Of two GOAWAYs, each leaves streams of the other end's out.
+        // Each end's GOAWAY excludes streams of the other end.
         let left_out = if self.peer.is_client() {
             stream > self.last_stream
         } else {
@@ -216,7 +216,7 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// Nobody has opened it, and the server opens none (RFC 9113, 5.1.1).
+    /// Returns whether the stream was never opened; servers open none (RFC 9113 §5.1.1).
     fn is_idle(&self, stream: u32) -> bool {
         stream.is_multiple_of(2) || stream >= self.next_id
     }
@@ -240,7 +240,7 @@ impl<P: Peer> Connection<P> {
         }
     }
 
-    /// What may come before SETTINGS, and inside a header block.
+    /// Checks a frame before SETTINGS or inside a header block.
     #[cold]
     fn check_next(&self, head: FrameHead) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
@@ -260,7 +260,7 @@ impl<P: Peer> Connection<P> {
     }
 }
 
-/// RFC 9113, 6.9.1 and 6.9.2.
+/// Returns the violation for a window overflow (RFC 9113 §6.9.1 and §6.9.2).
 #[cold]
 fn window_overflow(stream: u32) -> Violation {
     let why = "a window over 2147483647 bytes (RFC 9113, 6.9.1)";

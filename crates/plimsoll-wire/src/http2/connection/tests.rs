@@ -1,9 +1,9 @@
-//! A section of RFC 9113 each.
+//! Each test covers the section of RFC 9113 that is named above it.
 
 use super::super::{Client, MAX_WINDOW, Piece, Server, Side, flags, kind, split};
 use super::*;
 
-/// Windows by stream.
+/// Send windows by stream id.
 #[derive(Default)]
 struct Table(Vec<(u32, i32)>);
 
@@ -17,7 +17,7 @@ impl Streams for Table {
     }
 }
 
-/// An end with its streams.
+/// One end of a connection with its streams.
 struct End<P> {
     http2: Connection<P>,
     streams: Table,
@@ -33,7 +33,7 @@ impl<P: Peer> End<P> {
         }
     }
 
-    /// One that has had SETTINGS, and has streams 1 and 5.
+    /// Makes an end that has received SETTINGS and has streams 1 and 5.
     fn greeted(peer: P) -> End<P> {
         let mut end = End::new(peer);
         end.receive(&frame(kind::SETTINGS, 0, 0, b"")).unwrap();
@@ -43,7 +43,7 @@ impl<P: Peer> End<P> {
         end
     }
 
-    /// What `bytes` are, in short.
+    /// Returns a summary of the frames in `bytes`.
     fn receive(&mut self, bytes: &[u8]) -> Result<Vec<String>, Violation> {
         let (mut input, mut seen) = (bytes, Vec::new());
         while let Some((head, payload)) = split(&mut input, DEFAULT_MAX_FRAME)? {
@@ -64,7 +64,7 @@ impl<P: Peer> End<P> {
         Ok(seen)
     }
 
-    /// The error that `bytes` are: its code, and the stream that it ends.
+    /// Returns the error that `bytes` cause: its code, and the stream that it ends.
     fn error(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
         match self.receive(bytes) {
             Ok(seen) => panic!("no error: {seen:?}"),
@@ -197,7 +197,7 @@ fn header_block_must_be_contiguous() {
 /// 5.1
 #[test]
 fn idle_stream_frame_is_connection_error() {
-    // 7 and above were not opened, and even ids are the server's, which opens none.
+    // Streams 7 and above were not opened, and even ids belong to the server, which opens none.
     for id in [7, 2, 8] {
         for bytes in [
             window_update(id, 1),
@@ -212,7 +212,7 @@ fn idle_stream_frame_is_connection_error() {
             let error = http2.check_closed(id, "DATA", closed).unwrap_err();
             assert_eq!((error.code, error.stream), PROTOCOL);
         }
-        // PRIORITY may come on any stream; a broken one can't be answered with a reset there.
+        // PRIORITY is allowed on any stream; an invalid one on an idle stream cannot be answered with a reset.
         let priority = |length| frame(kind::PRIORITY, 0, id, &vec![0; length]);
         let mut end = End::greeted(Server);
         assert_eq!(end.receive(&priority(5)).unwrap(), [""; 0]);
@@ -221,7 +221,7 @@ fn idle_stream_frame_is_connection_error() {
     let block = frame(kind::HEADERS, 0, 7, b"");
     assert_eq!(End::greeted(Client).error(&block), PROTOCOL);
     assert!(End::greeted(Server).receive(&block).is_ok());
-    // What is late on a closed stream is no error.
+    // Late frames on a closed stream are not an error.
     let late = [window_update(3, 1), window_update(5, 1)].concat();
     assert_eq!(End::greeted(Server).receive(&late).unwrap(), ["Room"]);
     let late = frame(kind::RST_STREAM, 0, 3, &[0; 4]);
@@ -244,7 +244,7 @@ fn closed_stream_error_depends_on_closer() {
     assert_eq!(code(&http2, 3, Closed::HalfEnded), closed(3));
     assert_eq!(code(&http2, 3, Closed::Ended), closed(0));
     assert_eq!(code(&http2, 3, Closed::Forgotten), closed(0));
-    // Streams that are forgotten may have been the one that was reset.
+    // Unrecorded streams may have been reset by this end.
     http2.reset(3, ErrorCode::CANCEL, &mut out);
     assert_eq!(code(&http2, 1, Closed::Forgotten), None);
     assert_eq!(code(&http2, 3, Closed::Forgotten), None);
@@ -384,7 +384,7 @@ fn flow_control_counts_padding() {
 
 /// 8.4
 #[test]
-fn nothing_is_pushed() {
+fn push_promise_is_rejected() {
     let promise = frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2]);
     assert_eq!(End::greeted(Client).error(&promise), PROTOCOL);
     assert_eq!(End::greeted(Server).error(&promise), PROTOCOL);

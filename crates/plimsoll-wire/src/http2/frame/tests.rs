@@ -74,7 +74,7 @@ fn padding_and_priority_are_stripped() {
     );
 }
 
-/// RFC 9113, 4.1: the highest bit of a stream's number is reserved, and ignored.
+/// RFC 9113 §4.1: the highest bit of a stream id is reserved and ignored.
 #[test]
 fn reserved_stream_bit_is_ignored() {
     let payload = [0xff, 0xff, 0xff, 0xfe, 0x82];

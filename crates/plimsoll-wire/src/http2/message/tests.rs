@@ -18,7 +18,7 @@ fn request_problem(list: &List) -> Option<&'static str> {
     check(list).request(find)
 }
 
-/// A request in order, with its path and authority, and with these fields after them.
+/// Returns a valid request with its path and authority, followed by these fields.
 fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
     let mut list: List = vec![
         (b":method", b"POST"),
@@ -30,7 +30,7 @@ fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
     list
 }
 
-/// [`request`] with another value of one of its fields.
+/// Returns [`request`] with another value of one of its fields.
 fn with(name: &'static [u8], value: &'static [u8]) -> List {
     let mut list = request(&[]);
     for field in &mut list {
@@ -48,7 +48,7 @@ fn without(name: &[u8]) -> List {
 }
 
 #[test]
-fn valid_requests_are_taken() {
+fn valid_requests_are_accepted() {
     for list in [
         request(&[(b"te", b"trailers"), (b"x-a", b"a b\tc \xff")]),
         request(&[(b"host", b"HOST.example:8080"), (b"content-length", b"5")]),
@@ -72,7 +72,7 @@ fn valid_requests_are_taken() {
 }
 
 #[test]
-fn malformed_requests_are_refused() {
+fn malformed_requests_are_rejected() {
     for list in [
         without(b":method"),
         without(b":scheme"),

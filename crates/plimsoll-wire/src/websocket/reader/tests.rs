@@ -1,12 +1,12 @@
-//! The kinds of cases that conformance suites try: fragments, UTF-8, reserved bits,
-//! opcodes, close codes, sizes, each in every split.
+//! The kinds of cases in conformance suites: fragments, UTF-8, reserved bits, opcodes, close codes and sizes,
+//! each in every split.
 
 use super::*;
 use crate::websocket::{put_frame, put_masked};
 
 const MASK: [u8; 4] = [0xa1, 0x02, 0x33, 0xfe];
 
-/// Reads `bytes` cut in pieces of `piece` bytes; what came, and how it ended.
+/// Reads `bytes` in pieces of `piece` bytes; returns the messages and the close code.
 fn read(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u16>) {
     let mut reader = Reader::new(role, 1000);
     let mut seen = Vec::new();
@@ -28,7 +28,7 @@ fn read(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u16>) {
     (seen, None)
 }
 
-/// A frame with the first byte as given.
+/// Makes a frame with the given first byte.
 fn raw(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_frame(&mut out, Opcode::Text, payload);
@@ -36,7 +36,7 @@ fn raw(first: u8, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Frames as (first byte, payload), what is seen, and the close code they call for.
+/// A case: frames as (first byte, payload), the expected messages, and the expected close code.
 type Case<'a> = (&'a [(u8, &'a [u8])], &'a [&'a str], Option<u16>);
 
 #[test]
@@ -74,7 +74,7 @@ fn conformance_cases_pass_every_split() {
         // Control frames.
         (&[(0x89, &control)], &[], Some(1002)),
         (&[(0x8a, b"unasked")], &["pong unasked"], None),
-        // UTF-8: whole, split inside a character, wrong at once, wrong at the end.
+        // UTF-8: valid, split inside a character, invalid at once, invalid at the end.
         (&[(0x81, "κόσμε".as_bytes())], &["text κόσμε"], None),
         (&[(0x01, b"\xce"), (0x80, b"\xba")], &["text κ"], None),
         (&[(0x81, b"\xce")], &[], Some(1007)),
@@ -170,7 +170,7 @@ fn compressed_messages_read_in_every_split() {
     for (bytes, came, ended) in [
         (whole.clone(), &["Hello"][..], None),
         (parts, &["p", "Hello"], None),
-        // What follows one that is compressed need not be.
+        // Messages after a compressed one need not be compressed.
         (
             [&whole[..], &raw(0x01, b"a"), &raw(0x80, b"b")].concat(),
             &["Hello", "ab"],
