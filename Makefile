@@ -1,4 +1,5 @@
-# `make` alone prints this help. Continuous integration calls `make check features doc deny test test-peers icount`.
+# `make` alone prints this help. Continuous integration calls `make fast`, and then .ci/run: `make check features doc
+# deny test test-peers icount`.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -32,6 +33,10 @@ check: $(TYPOS) ## formatting, spelling and lints, warnings as errors
 	$(CARGO) clippy $(CARGO_FLAGS) --workspace --all-targets --features plimsoll-protocols/icount -- -D warnings
 	@# The fuzz targets are a workspace of their own, whose lock file must follow new dependencies of the crates.
 	$(CARGO) metadata $(CARGO_FLAGS) --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
+
+.PHONY: fast
+fast: check ## before a push: check, unit tests, the rules of the tree (under ten minutes once dependencies are compiled)
+	$(CARGO) test $(CARGO_FLAGS) --no-fail-fast --workspace --lib --bins --test tidy --features $(TEST_FEATURES)
 
 $(TYPOS):
 	python3 -m venv --clear .peers/typos

@@ -41,7 +41,7 @@ mod tests {
         let _ = personality::set(before);
         let first = alike(stack);
         assert!(first.contains("[stack]"), "{first}");
-        // Where that is refused, processes start nevertheless.
+        // If that is refused, processes start nevertheless.
         assert!(refused || (0..5).all(|_| alike(stack) == first));
         // The thread's own setting is restored.
         assert_eq!(personality::get(), Ok(before));

@@ -334,7 +334,7 @@ mod tests {
                 head: None,
             }
         );
-        // With its id, the call can be answered.
+        // The call can be answered by its id.
         let known = abi::Frame { id: 7, ..frame };
         let Err(Fault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
             panic!("{fault}");

@@ -344,7 +344,7 @@ impl<S: Server> SimulatedNetwork<S> {
         if !signal.readable && !signal.writable {
             return;
         }
-        // As epoll_wait(2), one wait reports each socket once.
+        // One wait reports each socket once, as epoll_wait(2) does.
         match ready.iter_mut().find(|known| known.token == signal.token) {
             None => ready.push(signal),
             Some(known) => {

@@ -56,7 +56,7 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         &["--index", "--of", "--origin"],
     ),
     (
-        "crates/plimsoll/src/spread/crew.rs",
+        "crates/plimsoll/src/multiprocess/supervisor.rs",
         &["--index", "--of", "--origin"],
     ),
     (

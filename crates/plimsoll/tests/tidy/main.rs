@@ -1,6 +1,6 @@
 //! Checks the tree against its description: the architecture page, links, unlinked pages, machine
 //! paths and marks of unfinished work. The submodules check the sources against the rules of
-//! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`] and [`wording`].
+//! CONTRIBUTING.md: [`protocols`], [`sizes`], [`modules`], [`flags`], [`wording`] and [`terms`].
 //!
 //! Covers the files that git tracks, and those that it would track if they were added.
 
@@ -15,6 +15,7 @@ mod protocols;
 mod ratchet;
 mod sizes;
 mod sources;
+mod terms;
 mod wording;
 
 /// The root of the repository.
@@ -72,6 +73,25 @@ fn panics_unwind_in_every_profile() {
     assert!(profiles.contains("release]") && profiles.contains("dist]"));
     let set = profiles.lines().find(|line| line.starts_with("panic"));
     assert_eq!(set, None);
+}
+
+/// rustup chooses the compiler that `.ci/run` accepts.
+#[test]
+fn toolchain_file_names_promised_rust_version() {
+    let quoted = |file: &str, key: &str| {
+        let text = read(file);
+        let line = text.lines().find(|line| line.starts_with(key));
+        let value = line.and_then(|line| line.split('"').nth(1));
+        value
+            .map(str::to_owned)
+            .unwrap_or_else(|| panic!("{file}: no {key}"))
+    };
+    let promised = quoted("Cargo.toml", "rust-version");
+    let channel = quoted("rust-toolchain.toml", "channel");
+    assert!(
+        channel.starts_with(&format!("{promised}.")),
+        "rust-toolchain.toml has {channel}, and Cargo.toml promises {promised}"
+    );
 }
 
 /// Returns the lines outside fenced code blocks, with inline code blanked.

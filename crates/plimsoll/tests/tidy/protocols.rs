@@ -344,7 +344,7 @@ fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'sta
 
 /// Splits `HttpVersion` and `http_version` into http and version. Digits at a word's end are
 /// dropped.
-fn words_of(name: &str) -> Vec<String> {
+pub(crate) fn words_of(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     for c in name.chars() {
         if c == '_' || c.is_ascii_uppercase() {

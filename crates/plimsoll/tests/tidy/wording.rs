@@ -14,7 +14,7 @@ const FRAGMENT_STARTS: [&str; 14] = [
 const MAX_FRAGMENT_WORDS: usize = 8;
 const MAX_TEST_NAME_WORDS: usize = 9;
 /// First words that make a test's name a proverb.
-const PROVERB_STARTS: [&str; 3] = ["what", "who", "that"];
+const PROVERB_STARTS: [&str; 4] = ["that", "what", "who", "whose"];
 
 /// Returns the comments of a text, each with the number of its first line; consecutive lines of one
 /// kind are merged.
@@ -140,6 +140,7 @@ fn detects_fragments_proverbs_and_matches() {
     assert_eq!(test_names(text), ["one", "two"]);
     for wrong in [
         "what_is_cut_is_cut",
+        "whose_failure_it_is",
         "one_two_three_four_five_six_seven_eight_nine_ten",
     ] {
         assert!(is_proverb(wrong), "{wrong}");

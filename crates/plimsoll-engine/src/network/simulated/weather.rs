@@ -35,7 +35,7 @@ pub struct Weather {
     pub refusing: Vec<SocketAddr>,
     /// When and for how long the worker is paused, as by a signal or a busy machine; network and server continue.
     pub pauses: Vec<(Time, Duration)>,
-    /// From this time on name lookups fail.
+    /// Name lookups fail from this time on.
     pub nameless_from: Time,
 }
 

@@ -195,26 +195,33 @@ fn small_records_carry_long_chains() {
 
 #[test]
 fn endless_handshake_fails_at_256_kib() {
-    const MOST: usize = 256 * 1024;
+    const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
     let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
     // A message of 65,531 announced bytes in records of two.
     let endless = || {
         let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
-        while bytes.len() < MOST + 10 {
+        while bytes.len() < MAX_HANDSHAKE_BYTES + 10 {
             bytes.extend_from_slice(&[22, 3, 1, 0, 1, 0]);
         }
         bytes
     };
-    for step in [1_000, MOST - 1, MOST, usize::MAX] {
+    for step in [
+        1_000,
+        MAX_HANDSHAKE_BYTES - 1,
+        MAX_HANDSHAKE_BYTES,
+        usize::MAX,
+    ] {
         let mut config = setup.server.clone();
         config.enable_secret_extraction = true;
         let connection = UnbufferedServerConnection::new(Arc::new(config)).unwrap();
         let mut handshake = Handshake::new(connection);
         let bytes = endless();
-        for piece in bytes[..MOST].chunks(step) {
+        for piece in bytes[..MAX_HANDSHAKE_BYTES].chunks(step) {
             assert_eq!(handshake.take(piece), Ok(false), "{step}");
         }
-        let error = handshake.take(&bytes[MOST..=MOST]).unwrap_err();
+        let error = handshake
+            .take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
+            .unwrap_err();
         assert_eq!(error, general("the peer's handshake has no end"));
     }
 }
