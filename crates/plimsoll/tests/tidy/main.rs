@@ -75,25 +75,6 @@ fn panics_unwind_in_every_profile() {
     assert_eq!(set, None);
 }
 
-/// rustup chooses the compiler that `.ci/run` accepts.
-#[test]
-fn toolchain_file_names_promised_rust_version() {
-    let quoted = |file: &str, key: &str| {
-        let text = read(file);
-        let line = text.lines().find(|line| line.starts_with(key));
-        let value = line.and_then(|line| line.split('"').nth(1));
-        value
-            .map(str::to_owned)
-            .unwrap_or_else(|| panic!("{file}: no {key}"))
-    };
-    let promised = quoted("Cargo.toml", "rust-version");
-    let channel = quoted("rust-toolchain.toml", "channel");
-    assert!(
-        channel.starts_with(&format!("{promised}.")),
-        "rust-toolchain.toml has {channel}, and Cargo.toml promises {promised}"
-    );
-}
-
 /// Returns the lines outside fenced code blocks, with inline code blanked.
 fn prose(text: &str) -> Vec<String> {
     let mut fenced = false;
