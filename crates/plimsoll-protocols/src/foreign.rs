@@ -1,6 +1,8 @@
 //! What people bring along from other tools: the variables of older load scripts, and the words of other tools'
 //! command lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary understands them.
 
+pub mod lines;
+
 /// A variable that older scripts use, and the flag's variable that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Alias {
