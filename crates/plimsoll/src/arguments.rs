@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::flag_names;
 use crate::help;
 use crate::origins::{Origins, Strength};
+use crate::synonyms;
 use crate::variables;
 use crate::words;
 
@@ -42,6 +43,7 @@ pub(crate) fn parse(
     }
     // Help lists all commands, and an error suggests one of them.
     let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
+        let error = synonyms::explain(error, &commands::command(), &typed);
         print(&error);
         if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(

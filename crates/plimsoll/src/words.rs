@@ -15,6 +15,7 @@ use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::console;
 use crate::failure::Failure;
+use crate::foreign_lines;
 
 /// The words as our own flags.
 ///
@@ -31,11 +32,13 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let line = match (registry::foreign(theirs), script(theirs)?) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
         (None, Some(line)) => Some(line),
-        (None, None) => without_command(&words[1..])?,
+        (None, None) => match without_command(&words[1..])? {
+            Some(line) => Some(line),
+            None => foreign_lines::ours(theirs)?,
+        },
     };
     if let Some(line) = line {
-        let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
-        console::notice(format_args!("as: plimsoll {}", shown.join(" ")));
+        console::notice(format_args!("as: plimsoll {}", foreign_lines::shown(&line)));
         return ours(std::iter::once(program).chain(line).collect());
     }
     if let [program, command, word] = &words[..]
