@@ -32,7 +32,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["o", "format"], Text, Kept),
     ],
     reads_stdin: false,
-    known_by: &[&["c", "n", "l"], &["c", "d", "l"], &["c", "requests"]],
+    known_by: &[&["c", "n", "l"], &["c", "d", "l"]],
     finish,
 };
 

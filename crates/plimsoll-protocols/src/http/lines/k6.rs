@@ -47,14 +47,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["v", "verbose"], Nothing),
     ],
     reads_stdin: false,
-    known_by: &[
-        &["vus"],
-        &["u", "d"],
-        &["u", "i"],
-        &["iterations"],
-        &["s"],
-        &["d", "i"],
-    ],
+    known_by: &[&["u"], &["i"], &["s"]],
     finish,
 };
 
