@@ -49,7 +49,7 @@ use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Period, Rate, Size};
+use crate::units::{self, Period, Rate, Size};
 
 pub use crate::suggest::suggest;
 pub use apply::{apply_typed, apply_typed_to_optional};
@@ -194,7 +194,7 @@ pub struct LoadSpec {
     /// Calls a second, whatever the target does (open loop): "1000/s".
     ///
     /// In a plan also `{ from = "0/s", to = "1000/s", over = "30s" }`.
-    #[arg(long)]
+    #[arg(long, value_parser = units::per_second::<RateSpec>)]
     pub rate: Option<RateSpec>,
     /// Open loop: one stretch after another.
     #[arg(skip)]
@@ -275,12 +275,12 @@ pub struct LoadSpec {
     ///
     /// Default none.
     // Listed behind --rate-precision.
-    #[arg(long, value_name = "TIME", display_order = 2008)]
+    #[arg(long, value_name = "TIME", display_order = 2008, value_parser = units::seconds)]
     pub warmup: Option<Period>,
     /// How long to measure: "30s".
     ///
     /// The warm-up's time is not part of it.
-    #[arg(short = 'z', long, value_name = "TIME")]
+    #[arg(short = 'z', long, value_name = "TIME", value_parser = units::seconds)]
     pub duration: Option<Period>,
     /// Stop after this many calls, not counting the warm-up's.
     #[arg(short = 'n', long, aliases = ["total", "count"], value_name = "N")]
@@ -306,7 +306,7 @@ pub struct LoadSpec {
     #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<Period>,
     /// New connections a second while connecting [default: as fast as they come up].
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", value_parser = units::per_second::<Rate>)]
     pub connect_rate: Option<Rate>,
     /// Replace a connection when it has been open for this long: "30s".
     ///

@@ -209,6 +209,29 @@ impl fmt::Display for Rate {
     }
 }
 
+/// Reads a duration of which a bare number can only mean seconds: how long a load lasts.
+///
+/// # Errors
+/// Where it is no duration.
+pub fn seconds(text: &str) -> Result<Period, String> {
+    with_default_unit(text, "s").parse()
+}
+
+/// Reads a rate; a bare number is one a second.
+///
+/// # Errors
+/// Where it is no rate.
+pub fn per_second<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
+    with_default_unit(text, "/s").parse()
+}
+
+fn with_default_unit(text: &str, unit: &str) -> String {
+    match number(text.trim()) {
+        Some((_, "")) => format!("{}{unit}", text.trim()),
+        _ => text.to_owned(),
+    }
+}
+
 impl FromStr for Size {
     type Err = String;
 
@@ -301,6 +324,19 @@ mod tests {
         assert_eq!(period("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(period("50 µs"), Ok(Duration::from_micros(50)));
         assert_eq!(period("1_000 ns"), Ok(Duration::from_micros(1)));
+    }
+
+    #[test]
+    fn typed_loads_may_leave_their_unit_out() {
+        assert_eq!(seconds("2"), Ok(Period(Duration::from_secs(2))));
+        assert_eq!(seconds("1.5 "), Ok(Period(Duration::from_millis(1500))));
+        assert_eq!(seconds("2ms"), Ok(Period(Duration::from_millis(2))));
+        assert_eq!(per_second("100"), Ok(Rate(100.0)));
+        assert_eq!(per_second("60/m"), Ok(Rate(1.0)));
+        for wrong in ["", "-2", "2 x", "two"] {
+            assert_eq!(seconds(wrong), wrong.parse::<Period>(), "{wrong}");
+            assert_eq!(per_second(wrong), wrong.parse::<Rate>(), "{wrong}");
+        }
     }
 
     #[test]

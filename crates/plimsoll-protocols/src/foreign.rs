@@ -1,6 +1,8 @@
 //! Support for users of other tools: the variables of older load scripts, and the flags of other tools' command
 //! lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary translates them.
 
+pub mod lines;
+
 /// A variable of older scripts, and the variable of our flag that it stands for.
 #[derive(Clone, Copy, Debug)]
 pub struct Alias {

@@ -19,6 +19,7 @@ use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Plan, input};
 
 use crate::asked::Ask;
+use crate::foreign::lines::LineTool;
 use crate::foreign::{Alias, Tool};
 pub use crate::unmade::{RequestError, Unmade, Usage};
 
@@ -145,6 +146,8 @@ pub trait Quick: Args {
     const FLAG_SYNONYMS: &[(&str, &str)] = &[];
     /// The tool whose command lines this command also accepts.
     const FOREIGN_TOOL: Option<&Tool> = None;
+    /// The tools whose whole lines become lines of this command.
+    const LINE_TOOLS: &'static [&'static LineTool] = &[];
 
     /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in
     /// `spec`; if `spec` gets a ladder, its rungs are measured instead of a single run.
@@ -202,6 +205,8 @@ pub struct Entry {
     pub synonyms: &'static [(&'static str, &'static str)],
     /// The command's [`Quick::FOREIGN_TOOL`].
     pub tool: Option<&'static Tool>,
+    /// The form's [`Quick::LINE_TOOLS`].
+    pub line_tools: &'static [&'static LineTool],
     /// The section's [`Section::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
     keys: &'static [(&'static str, &'static str)],
@@ -220,6 +225,7 @@ impl Entry {
             aliases: F::VARIABLE_ALIASES,
             synonyms: F::FLAG_SYNONYMS,
             tool: F::FOREIGN_TOOL,
+            line_tools: F::LINE_TOOLS,
             schedules_itself: F::Section::SCHEDULES_ITSELF,
             protocol: const { &spec::Protocol::of::<F::Section>() },
             flags: F::augment_args,

@@ -14,6 +14,7 @@ pub use crate::asked::{Answer, Ask, Asking, Unanswered};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweeping;
 use crate::fetch::{self, FetchFlags, FetchOptions};
+use crate::foreign::lines::{LineTool, Translated};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
@@ -116,6 +117,56 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
 /// Returns an error if an argument has no counterpart.
 pub fn foreign(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
     fetch::openssl::ours(words)
+}
+
+/// A whole line of another tool, and our command that it becomes one of.
+#[derive(Debug)]
+pub struct ForeignLine<'a> {
+    /// The tool.
+    pub tool: &'static LineTool,
+    /// Our command.
+    pub command: &'static str,
+    /// The words behind the tool's name.
+    words: &'a [String],
+}
+
+impl ForeignLine<'_> {
+    /// Writes the line as ours; `input` is what stdin holds, where the tool reads it.
+    ///
+    /// # Errors
+    /// Returns an error for a flag that the tool does not have.
+    pub fn translate(&self, input: Option<String>) -> Result<Translated, Usage> {
+        let translated = self.tool.translate(self.command, self.words, input);
+        translated.map_err(|wrong| wrong.usage(self.tool, self.command))
+    }
+}
+
+fn line_tools() -> impl Iterator<Item = (&'static Entry, &'static LineTool)> {
+    let entries = COMMAND_ENTRIES.iter();
+    entries.flat_map(|entry| entry.line_tools.iter().map(move |tool| (entry, *tool)))
+}
+
+/// The line of a load tool that `words` begin with the name of; or else of the one that owns a line without a name.
+pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
+    let named = line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.named_in(words)?)));
+    let owning = || {
+        let found = line_tools().find(|(_, tool)| tool.owns(words));
+        found.map(|(entry, tool)| (entry, tool, words))
+    };
+    let (entry, tool, words) = named.or_else(owning)?;
+    Some(ForeignLine {
+        tool,
+        command: entry.name,
+        words,
+    })
+}
+
+/// The command whose calls a target of this URL's scheme takes.
+pub fn command_for(url: &str) -> Option<&'static str> {
+    let section = spec::section_of(url)?;
+    let named = |name: &str| COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
+    let entry = named(spec::schemes_like(url).0).or_else(|| named(section))?;
+    Some(entry.name)
 }
 
 /// Returns the file formats of other tools that runs can be exported to or imported from.

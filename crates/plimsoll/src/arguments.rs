@@ -16,6 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::flag_names;
 use crate::help;
 use crate::origins::{Origins, Strength};
+use crate::synonyms;
 use crate::variables;
 use crate::words;
 
@@ -46,6 +47,7 @@ pub(crate) fn parse(
     }
     // Parse again with all commands, for help and for suggestions in errors.
     let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
+        let error = synonyms::explain(error, &commands::command(), &typed);
         print(&error);
         if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(

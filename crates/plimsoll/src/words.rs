@@ -13,6 +13,7 @@ use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::console;
 use crate::failure::Failure;
+use crate::foreign_lines;
 
 /// Translates the words into Plimsoll's own flags.
 ///
@@ -29,11 +30,13 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let line = match (registry::foreign(theirs), script(theirs)?) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
         (None, Some(line)) => Some(line),
-        (None, None) => without_command(&words[1..])?,
+        (None, None) => match without_command(&words[1..])? {
+            Some(line) => Some(line),
+            None => foreign_lines::ours(theirs)?,
+        },
     };
     if let Some(line) = line {
-        let shown: Vec<_> = line.iter().map(|word| word.to_string_lossy()).collect();
-        console::notice(format_args!("as: plimsoll {}", shown.join(" ")));
+        console::notice(format_args!("as: plimsoll {}", foreign_lines::shown(&line)));
         return ours(std::iter::once(program).chain(line).collect());
     }
     if let [program, command, word] = &words[..]

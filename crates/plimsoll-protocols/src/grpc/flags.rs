@@ -6,12 +6,14 @@ use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
+use super::lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
 use super::questions::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::asked::Ask;
 use crate::flags::fields;
+use crate::foreign::lines::LineTool;
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 impl GrpcSpec {
@@ -69,6 +71,7 @@ impl Quick for GrpcCommand {
         "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
     #[cfg(all(feature = "schema", feature = "targets"))]
     const SERVER_QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
+    const LINE_TOOLS: &'static [&'static LineTool] = &lines::TOOLS;
     const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
     fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {

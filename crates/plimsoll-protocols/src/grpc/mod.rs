@@ -21,6 +21,7 @@ mod exchange;
 mod flags;
 mod head;
 #[cfg(all(feature = "schema", feature = "targets"))]
+mod lines;
 mod link;
 mod message;
 mod packing;

@@ -6,8 +6,10 @@ use clap::Args;
 use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
+use super::lines;
 use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{CredentialFlags, fields, named};
+use crate::foreign::lines::LineTool;
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Load-test an HTTP service: requests of any method, and answers that stream.
@@ -45,6 +47,7 @@ impl Quick for HttpFlags {
         ("--http2", "--http-version=2"),
         ("--http2-prior-knowledge", "--http-version=2"),
     ];
+    const LINE_TOOLS: &'static [&'static LineTool] = &lines::HTTP_TOOLS;
     const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 

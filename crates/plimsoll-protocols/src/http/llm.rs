@@ -12,8 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
 use super::flags::queues;
+use super::lines;
 use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{Bound, CredentialFlags, fields, goodput};
+use crate::foreign::lines::LineTool;
 use crate::owned::{Quick, Usage, Variables, text_or_file};
 
 /// Connections of an open loop over HTTP/1.1, which limits how many answers may stream at once.
@@ -41,7 +43,7 @@ Example: prompts of a file, over TLS; the key comes from OPENAI_API_KEY
 )]
 pub struct LlmFlags {
     /// The model, as the service calls it (GET /v1/models lists them).
-    #[arg(long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME")]
     model: String,
 
     /// Which of its APIs is called [default: chat].
@@ -150,6 +152,7 @@ impl Api {
 impl Quick for LlmFlags {
     type Section = HttpSpec;
     const COMMAND_NAME: &str = "llm";
+    const LINE_TOOLS: &'static [&'static LineTool] = &lines::LLM_TOOLS;
     const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {

@@ -22,6 +22,7 @@ mod finish;
 mod flags;
 mod handshake;
 mod limits;
+mod lines;
 mod llm;
 mod load;
 mod missing;

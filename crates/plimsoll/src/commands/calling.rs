@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use clap::{Arg, Args, Command};
-use plimsoll_model::spec::{LoadSpec, Spec};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, Command};
+use plimsoll_model::spec::{self, LoadSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{COMMAND_ENTRIES, Entry};
+use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, Entry};
 use plimsoll_report::quantity::planned;
 
 use super::picked::{Listed, Picked};
@@ -80,7 +81,16 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
         ..Spec::default()
     };
     load.apply(&mut spec, &process.origins)?;
-    let mut default_load = fill_in_clients(&mut spec.load, entry);
+    if let Some(url) = spec.target.as_deref().and_then(|typed| {
+        let (plain, secured) = schemes(entry);
+        let is_secured = spec.tls.is_some() || typed.split('/').next()?.ends_with(":443");
+        with_scheme(typed, if is_secured { secured } else { plain })
+    }) {
+        console::confirmation(format_args!("target: {url}"));
+        spec.target = Some(url);
+    }
+    let line = line(entry, spec.target.as_deref(), &arguments.typed);
+    let mut default_load = fill_in_clients(&mut spec.load, entry, &line);
     let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
         environment.value(name)
     })?;
@@ -117,17 +127,49 @@ fn is_given(load: &LoadSpec) -> bool {
     is_paced || load.duration.is_some() || load.calls.is_some()
 }
 
+/// Returns the schemes of the command's URLs, plaintext and over TLS.
+fn schemes(entry: &Entry) -> (&'static str, &'static str) {
+    let own = format!("{}://", entry.name);
+    if registry::command_for(&own) == Some(entry.name) {
+        return spec::schemes_like(&own);
+    }
+    let schemes = entry.schemes();
+    (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
+}
+
+/// Puts a scheme in front of HOST:PORT, with or without a path; `None`: the target has one, or is something else.
+fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
+    let authority = typed.split(['/', '?']).next()?;
+    let port = authority.rsplit_once(':').map(|(_, port)| port);
+    let has_host = authority == "localhost" || authority.contains(['.', ':']);
+    let is_address = port.is_none_or(|port| port.parse::<u16>().is_ok());
+    let is_url = typed.contains("://") || spec::is_socket(typed) || authority.contains(['@', ' ']);
+    (has_host && is_address && !authority.starts_with(':') && !is_url)
+        .then(|| format!("{scheme}://{typed}"))
+}
+
+/// Returns the line that was typed, with an ellipsis for its flags.
+fn line(entry: &Entry, target: Option<&str>, typed: &ArgMatches) -> String {
+    let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
+    let mut ids = typed.ids().map(clap::Id::as_str);
+    let has_flags = ids.any(|id| id != "target" && is_typed(id));
+    let target = target.map_or("URL".into(), shell_words::quote);
+    let flags = if has_flags { " …" } else { "" };
+    format!("plimsoll {} {target}{flags}", entry.name)
+}
+
 /// Sets clients and duration of the default load if nothing is given; returns the line that says so. This precedes
 /// the protocol's own flags, because the number of connections depends on it.
-fn fill_in_clients(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
+fn fill_in_clients(load: &mut LoadSpec, entry: &Entry, line: &str) -> Option<String> {
     if is_given(load) || entry.schedules_itself {
         return None;
     }
     load.clients = Some(DEFAULT_CLIENTS);
     load.duration = Some(Period(DEFAULT_DURATION));
     Some(format!(
-        "no load was given: {DEFAULT_CLIENTS} clients for {}; --rate 100/s --duration 30s asks for a steady rate, --clients 50 --calls 10000 for a number of calls",
-        planned(DEFAULT_DURATION)
+        "no load was given: {DEFAULT_CLIENTS} clients for {}. The same, spelled out: {line} --clients {DEFAULT_CLIENTS} --duration {}",
+        planned(DEFAULT_DURATION),
+        Period(DEFAULT_DURATION)
     ))
 }
 
@@ -160,9 +202,11 @@ mod tests {
             .filter(|entry| !entry.schedules_itself)
         {
             let mut load = LoadSpec::default();
-            let said = fill_in_clients(&mut load, entry).expect("a line");
+            let said = fill_in_clients(&mut load, entry, "plimsoll http URL").expect("a line");
             assert!(
-                said.starts_with("no load was given: 10 clients for 10 s; "),
+                said.ends_with(
+                    "10 clients for 10 s. The same, spelled out: plimsoll http URL --clients 10 --duration 10s"
+                ),
                 "{said}"
             );
             assert!(!said.contains('\n'), "{said}");
@@ -177,9 +221,35 @@ mod tests {
     }
 
     #[test]
+    fn host_and_port_get_scheme_of_command() {
+        for (typed, whole) in [
+            ("localhost:50051", Some("grpc://localhost:50051")),
+            ("10.0.0.1:1/x?y", Some("grpc://10.0.0.1:1/x?y")),
+            ("[::1]:5", Some("grpc://[::1]:5")),
+            ("localhost", Some("grpc://localhost")),
+            ("a.example", Some("grpc://a.example")),
+            ("grpcs://a:1", None),
+            ("unix:/a", None),
+            ("me:hush@a:1", None),
+            ("http:/a", None),
+            ("100", None),
+            (":80", None),
+        ] {
+            assert_eq!(with_scheme(typed, "grpc").as_deref(), whole, "{typed}");
+        }
+        plimsoll_protocols::registry::register();
+        assert_eq!(schemes(entry("ws")), ("ws", "wss"));
+        assert_eq!(schemes(entry("llm")), ("http", "https"));
+        assert_eq!(schemes(entry("bolt")), ("sofa", "sofas"));
+    }
+
+    #[test]
     fn hold_duration_defaults_to_ten_seconds() {
         let mut load = LoadSpec::default();
-        assert_eq!(fill_in_clients(&mut load, entry("hold")), None);
+        assert_eq!(
+            fill_in_clients(&mut load, entry("hold"), "plimsoll hold URL"),
+            None
+        );
         let said = fill_in_time(&mut load, entry("hold")).expect("a line");
         assert!(said.contains("held for 10 s;"), "{said}");
         assert_eq!((load.clients, load.rate), (None, None));
@@ -204,7 +274,7 @@ mod tests {
             },
         ] {
             let mut load = typed.clone();
-            assert_eq!(fill_in_clients(&mut load, http), None);
+            assert_eq!(fill_in_clients(&mut load, http, "plimsoll http URL"), None);
             assert_eq!(fill_in_time(&mut load, http), None);
             assert_eq!(load, typed);
         }

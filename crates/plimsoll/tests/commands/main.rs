@@ -5,6 +5,7 @@
 mod both_ways;
 mod dry_runs;
 mod exits;
+mod foreign_lines;
 #[path = "../support/mod.rs"]
 mod support;
 mod variables;

@@ -88,6 +88,22 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll/src/words.rs",
         &["--no-of-clients", "--qps", "--rps"],
     ),
+    (
+        "crates/plimsoll-protocols/src/http/lines/",
+        &[
+            "--api-key",
+            "--dataset-name",
+            "--endpoint-type",
+            "--output-format",
+            "--request-rate",
+            "--request-rate-mode",
+            "--stage",
+        ],
+    ),
+    (
+        "crates/plimsoll-protocols/src/grpc/lines/",
+        &["--call", "--load-schedule"],
+    ),
     // The common beginning of --tls-cert and --tls-key.
     ("crates/plimsoll-protocols/src/fetch/openssl.rs", &["--tls"]),
     (

@@ -1,0 +1,530 @@
+//! Whole command lines of other load tools, read by a table of the tool's flags and written as ours.
+//!
+//! A [`LineTool`] lists the flags of one tool, each with what it means here. [`LineTool::translate`] reads a line by
+//! that table. What flags mean together (connections times streams, a rate of each worker) is the tool's own `finish`.
+//! Flags are listed without their dashes: one letter is a short flag, more are a long one.
+//!
+//! Called by [`crate::registry`], which knows the tools of each command.
+
+use crate::owned::Usage;
+
+/// Another load tool whose whole lines are understood.
+#[derive(Debug)]
+pub struct LineTool {
+    /// The words that name it, in front of its line: `["h2load"]`, `["vegeta attack", "vegeta"]`.
+    pub names: &'static [&'static str],
+    /// How it writes flags.
+    pub style: Style,
+    /// Its flags.
+    pub flags: &'static [LineFlag],
+    /// Whether it reads what to call from stdin.
+    pub reads_stdin: bool,
+    /// Sets of flags: a line without the tool's name is its own if it has all flags of one set, and no flag and no
+    /// value that the tool would refuse.
+    pub known_by: &'static [&'static [&'static str]],
+    /// Writes the line: adds to [`Line::ours`] what flags mean together, and the tool's own defaults.
+    ///
+    /// # Errors
+    /// Returns what the line lacks, in words.
+    pub finish: fn(&mut Line) -> Result<(), String>,
+}
+
+/// How a tool writes flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Short flags with one dash, together or with their value attached (`-kc50`); long ones with two.
+    Gnu,
+    /// Flags of any length with one dash or two, as Go's `flag` package reads them.
+    Go,
+}
+
+/// A flag of another tool.
+#[derive(Debug)]
+pub struct LineFlag {
+    names: &'static [&'static str],
+    /// Its value's form; `None`: it takes none.
+    value: Option<ValueForm>,
+    means: Meaning,
+}
+
+/// What a value has to look like. A line whose values look otherwise is another tool's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueForm {
+    /// Any text.
+    Text,
+    /// A whole number.
+    Number,
+    /// A number, which may have a fraction.
+    Decimal,
+    /// A time with a unit, `10s`, `1m30s`.
+    Time,
+    /// A time; a bare number is seconds.
+    Seconds,
+}
+
+/// What a flag of another tool means here.
+#[derive(Clone, Copy, Debug)]
+pub enum Meaning {
+    /// Our flag, with the value if there is one, and this unit behind a bare number.
+    Ours(&'static str, &'static str),
+    /// Words of ours in its place, `{}` standing for the value.
+    Words(&'static [&'static str]),
+    /// A header field of this name.
+    Header(&'static str),
+    /// Nothing: it changes neither the load nor the figures.
+    Nothing,
+    /// It has no counterpart here, for this reason.
+    Missing(&'static str),
+    /// [`LineTool::finish`] asks for it by its first name.
+    Kept,
+}
+
+/// A flag that takes a value.
+pub(crate) const fn value(
+    names: &'static [&'static str],
+    form: ValueForm,
+    means: Meaning,
+) -> LineFlag {
+    LineFlag {
+        names,
+        value: Some(form),
+        means,
+    }
+}
+
+/// A flag without a value.
+pub(crate) const fn switch(names: &'static [&'static str], means: Meaning) -> LineFlag {
+    LineFlag {
+        names,
+        value: None,
+        means,
+    }
+}
+
+impl LineFlag {
+    /// The flag's names, without dashes.
+    pub fn names(&self) -> &'static [&'static str] {
+        self.names
+    }
+
+    /// Whether the flag takes a value.
+    pub fn takes_value(&self) -> bool {
+        self.value.is_some()
+    }
+}
+
+impl ValueForm {
+    fn accepts(self, text: &str) -> bool {
+        let is_number = || text.parse::<f64>().is_ok_and(f64::is_finite);
+        match self {
+            ValueForm::Text => true,
+            ValueForm::Number => text.parse::<u64>().is_ok(),
+            ValueForm::Decimal => is_number(),
+            ValueForm::Time => is_time(text),
+            ValueForm::Seconds => is_number() || is_time(text),
+        }
+    }
+}
+
+/// Whether `text` is made of numbers that have a unit each.
+fn is_time(text: &str) -> bool {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let number = |c: char| c.is_ascii_digit() || c == '.';
+        let after = rest.trim_start_matches(number);
+        let unit = after.find(number).unwrap_or(after.len());
+        let known = ["ns", "us", "µs", "ms", "s", "m", "h", "d"];
+        if after.len() == rest.len() || !known.contains(&&after[..unit]) {
+            return false;
+        }
+        rest = &after[unit..];
+    }
+    !text.is_empty()
+}
+
+/// A line while it is read: what of it is ours, and what is left for [`LineTool::finish`].
+#[derive(Debug, Default)]
+pub struct Line {
+    /// The words that are no flags and no values of flags, without the tool's name.
+    pub words: Vec<String>,
+    /// Our flags so far.
+    pub ours: Vec<String>,
+    /// Where calls go; `finish` sets it.
+    pub target: Option<String>,
+    /// A command of our command, in place of a load; `finish` sets it.
+    pub question: Option<Vec<String>>,
+    /// What stdin holds, for a tool that reads its targets there.
+    pub input: Option<String>,
+    /// The first names of the flags that were given, with their values.
+    given: Vec<(&'static str, String)>,
+    /// Flags without a counterpart, with the reason.
+    missing: Vec<(String, &'static str)>,
+}
+
+impl Line {
+    /// Returns the value of a flag, by its first name; the last one where it is given several times.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let mut given = self.given.iter().rev();
+        given
+            .find(|(known, _)| *known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    /// Returns all values of a flag, by its first name.
+    pub fn values(&self, name: &str) -> Vec<String> {
+        let given = self.given.iter().filter(|(known, _)| *known == name);
+        given.map(|(_, value)| value.clone()).collect()
+    }
+
+    /// Whether the flag of this first name was given, and not switched off (`-keepalive=false`).
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some_and(|value| value != "false")
+    }
+
+    /// Returns a flag's value as a number, or `default`.
+    pub fn number(&self, name: &str, default: u64) -> u64 {
+        self.value(name)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
+    }
+
+    /// Adds a flag of ours with its value.
+    pub fn add(&mut self, flag: &str, value: impl ToString) {
+        self.ours.extend([flag.to_owned(), value.to_string()]);
+    }
+
+    /// Adds a flag of ours that takes no value.
+    pub fn add_switch(&mut self, flag: &str) {
+        self.ours.push(flag.to_owned());
+    }
+
+    /// Adds a header field by our flag for fields.
+    pub fn add_field(&mut self, flag: &str, name: &str, value: &str) {
+        self.add(flag, format_args!("{name}: {value}"));
+    }
+
+    /// Notes something that has no counterpart.
+    pub fn lacks(&mut self, what: impl Into<String>, why: &'static str) {
+        self.missing.push((what.into(), why));
+    }
+
+    /// Takes the only word as the target; a scheme is put in front where it has none.
+    ///
+    /// # Errors
+    /// Returns the reason where there is no word, or more than one.
+    pub fn take_target(&mut self, scheme: &str) -> Result<(), String> {
+        match &self.words[..] {
+            [] => Err("the URL is missing".to_owned()),
+            [url] => {
+                self.target = Some(with_scheme(url, scheme));
+                Ok(())
+            }
+            [_, more, ..] => Err(format!("`{more}` is one word too many")),
+        }
+    }
+}
+
+/// Puts a scheme in front of a URL that has none.
+pub fn with_scheme(url: &str, scheme: &str) -> String {
+    if url.contains("://") || url.starts_with("unix:") {
+        url.to_owned()
+    } else {
+        format!("{scheme}://{url}")
+    }
+}
+
+/// Appends the unit to a bare number.
+pub fn with_unit(value: &str, unit: &str) -> String {
+    if value.parse::<f64>().is_ok() {
+        format!("{value}{unit}")
+    } else {
+        value.to_owned()
+    }
+}
+
+/// What stands for a target that a line does not have.
+const NO_TARGET: &str = "URL";
+
+/// A line as ours.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Translated {
+    /// Our command, its target and its flags.
+    pub words: Vec<String>,
+    /// Why the line can only be answered: what it lacks, or what has no counterpart. Empty: it can be run.
+    pub reasons: Vec<String>,
+}
+
+/// Why a line is not read by a tool's table.
+#[derive(Debug, PartialEq, Eq)]
+pub enum NotRead {
+    /// A flag that the tool does not have.
+    Unknown(String),
+    /// A flag whose value is missing, or has another form.
+    Value(String),
+}
+
+impl LineTool {
+    /// The tool's name.
+    pub fn name(&self) -> &'static str {
+        self.names[0].split(' ').next().unwrap_or_default()
+    }
+
+    /// Returns the words behind the tool's name if `words` begin with one of its names.
+    pub fn named_in<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
+        self.names.iter().find_map(|name| {
+            let mut rest = words;
+            for part in name.split(' ') {
+                let (first, others) = rest.split_first()?;
+                if first.rsplit('/').next() != Some(part) {
+                    return None;
+                }
+                rest = others;
+            }
+            Some(rest)
+        })
+    }
+
+    /// Whether a line without a name is this tool's.
+    pub fn owns(&self, words: &[String]) -> bool {
+        let Ok(line) = self.read(words) else {
+            return false;
+        };
+        let has = |name: &&str| line.given.iter().any(|(known, _)| known == name);
+        self.known_by.iter().any(|set| set.iter().all(has))
+    }
+
+    /// Writes the words behind the tool's name as a line of our `command`. `input` is what stdin holds, where the tool
+    /// reads it.
+    ///
+    /// # Errors
+    /// Returns the flag that the tool does not have, or whose value is wrong.
+    pub fn translate(
+        &self,
+        command: &str,
+        words: &[String],
+        input: Option<String>,
+    ) -> Result<Translated, NotRead> {
+        let mut line = self.read(words)?;
+        line.input = input;
+        let lacks = (self.finish)(&mut line).err();
+        let target = line.target.unwrap_or_else(|| NO_TARGET.to_owned());
+        let (question, symbol) = match line.question {
+            Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
+            _ => (None, Vec::new()),
+        };
+        let missing = line
+            .missing
+            .iter()
+            .map(|(what, why)| format!("`{what}` has no counterpart: {why}"));
+        Ok(Translated {
+            words: std::iter::once(command.to_owned())
+                .chain(question)
+                .chain(std::iter::once(target))
+                .chain(symbol)
+                .chain(line.ours)
+                .collect(),
+            reasons: lacks.into_iter().chain(missing).collect(),
+        })
+    }
+
+    fn read(&self, words: &[String]) -> Result<Line, NotRead> {
+        let mut line = Line::default();
+        let mut left = words.iter();
+        while let Some(word) = left.next() {
+            if word == "--" {
+                line.words.extend(left.cloned());
+                break;
+            }
+            let is_flag = word.len() > 1 && word.starts_with('-');
+            if !is_flag {
+                line.words.push(word.clone());
+                continue;
+            }
+            for (flag, attached, shown) in self.flags_of(word)? {
+                let value = match (flag.value, attached) {
+                    (None, None) => String::new(),
+                    // Go's and kingpin's switches may say so.
+                    (None, Some(said)) if said == "true" => String::new(),
+                    (None, Some(said)) if said == "false" => {
+                        line.given.push((flag.names[0], said));
+                        continue;
+                    }
+                    (None, Some(_)) => return Err(NotRead::Value(shown)),
+                    (Some(form), attached) => {
+                        let value = attached.or_else(|| left.next().cloned());
+                        value
+                            .filter(|value| form.accepts(value))
+                            .ok_or_else(|| NotRead::Value(shown.clone()))?
+                    }
+                };
+                line.given.push((flag.names[0], value.clone()));
+                apply(&mut line, flag, shown, &value);
+            }
+        }
+        Ok(line)
+    }
+
+    /// The flags of one word, each with the value that is attached to it, and as it was typed.
+    fn flags_of(&self, word: &str) -> Result<Vec<(&LineFlag, Option<String>, String)>, NotRead> {
+        let unknown = |shown: &str| NotRead::Unknown(shown.to_owned());
+        let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
+        let bare = word.trim_start_matches('-');
+        let dashes = word.len() - bare.len();
+        let (name, attached) = match bare.split_once('=') {
+            Some((name, value)) => (name, Some(value.to_owned())),
+            None => (bare, None),
+        };
+        if dashes > 2 {
+            return Err(unknown(word));
+        }
+        if self.style == Style::Go || dashes == 2 {
+            let is_long = self.style == Style::Go || name.chars().count() > 1;
+            let flag = find(name).filter(|_| is_long);
+            let shown = format!("{}{name}", "-".repeat(dashes));
+            return flag
+                .map(|flag| vec![(flag, attached, shown.clone())])
+                .ok_or_else(|| unknown(&shown));
+        }
+        let mut found = Vec::new();
+        for (at, letter) in bare.char_indices() {
+            let shown = format!("-{letter}");
+            let end = at + letter.len_utf8();
+            let flag = find(&bare[at..end]).ok_or_else(|| unknown(&shown))?;
+            if flag.value.is_some() {
+                let rest = &bare[end..];
+                let rest = rest.strip_prefix('=').unwrap_or(rest);
+                found.push((flag, (!rest.is_empty()).then(|| rest.to_owned()), shown));
+                break;
+            }
+            found.push((flag, None, shown));
+        }
+        Ok(found)
+    }
+}
+
+/// Adds to `line` what `flag` means by itself.
+fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
+    match flag.means {
+        Meaning::Ours(ours, unit) => {
+            line.add_switch(ours);
+            if flag.value.is_some() {
+                line.ours.push(with_unit_if_any(value, unit));
+            }
+        }
+        Meaning::Words(words) => {
+            let filled = words.iter().map(|word| word.replace("{}", value));
+            line.ours.extend(filled);
+        }
+        Meaning::Header(name) => line.add_field("-H", name, value),
+        Meaning::Missing(why) => line.lacks(shown, why),
+        Meaning::Nothing | Meaning::Kept => {}
+    }
+}
+
+fn with_unit_if_any(value: &str, unit: &str) -> String {
+    if unit.is_empty() {
+        value.to_owned()
+    } else {
+        with_unit(value, unit)
+    }
+}
+
+impl NotRead {
+    /// Returns the mistake in a line of `tool`.
+    pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> Usage {
+        let name = tool.name();
+        let help = format!("`plimsoll {ours} --help` lists our own flags");
+        match self {
+            NotRead::Unknown(flag) => Usage::new(
+                format_args!("{name}: `{flag}` is not a flag of {name} that is known here"),
+                &help,
+            ),
+            NotRead::Value(flag) => Usage::new(
+                format_args!("{name}: the value of `{flag}` is missing, or not of its form"),
+                &help,
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static TOOL: LineTool = LineTool {
+        names: &["tool run", "tool"],
+        style: Style::Gnu,
+        flags: &[
+            value(
+                &["c", "clients"],
+                ValueForm::Number,
+                Meaning::Ours("--clients", ""),
+            ),
+            value(
+                &["z", "time"],
+                ValueForm::Seconds,
+                Meaning::Ours("--duration", "s"),
+            ),
+            switch(&["k"], Meaning::Ours("--insecure", "")),
+            switch(&["x"], Meaning::Missing("nobody needs it")),
+        ],
+        reads_stdin: false,
+        known_by: &[&["c", "z"]],
+        finish: |line| line.take_target("http"),
+    };
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn clustered_and_attached_flags_are_read() {
+        for line in [
+            "-kc50 -z3 a:1",
+            "-k -c=50 --time=3 a:1",
+            "-c 50 -k -z 3s -- a:1",
+        ] {
+            let read = TOOL.translate("http", &words(line), None).expect(line);
+            assert_eq!(read.reasons, Vec::<String>::new(), "{line}");
+            let mut flags = read.words[2..].to_vec();
+            flags.sort();
+            let expected = ["--clients", "--duration", "--insecure", "3s", "50"];
+            assert_eq!(
+                (read.words[1].as_str(), flags),
+                ("http://a:1", expected.map(String::from).to_vec())
+            );
+        }
+    }
+
+    #[test]
+    fn lines_with_foreign_flags_or_values_are_refused() {
+        let read = |line: &str| TOOL.translate("http", &words(line), None).expect_err(line);
+        assert_eq!(read("-c 5 -q a"), NotRead::Unknown("-q".to_owned()));
+        assert_eq!(read("-c many a"), NotRead::Value("-c".to_owned()));
+        assert_eq!(read("--time 3x a"), NotRead::Value("--time".to_owned()));
+        assert_eq!(read("-c"), NotRead::Value("-c".to_owned()));
+    }
+
+    #[test]
+    fn nameless_line_needs_its_marks() {
+        assert!(TOOL.owns(&words("-c 5 -z 3 a")));
+        assert!(!TOOL.owns(&words("-c 5 a")));
+        assert!(!TOOL.owns(&words("-c 5 -z 3 --rate 5 a")));
+        let named = words("/usr/bin/tool run -c 5");
+        assert_eq!(TOOL.named_in(&named), Some(&named[2..]));
+        assert_eq!(TOOL.named_in(&words("-c tool")), None);
+    }
+
+    #[test]
+    fn missing_counterparts_and_targets_are_reasons() {
+        let read = TOOL.translate("http", &words("-x"), None).expect("read");
+        assert_eq!(read.words, words("http URL"));
+        assert_eq!(
+            read.reasons,
+            [
+                "the URL is missing",
+                "`-x` has no counterpart: nobody needs it"
+            ]
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! Lines of [ghz](https://ghz.sh).
+
+use std::collections::BTreeMap;
+
+use super::{add_descriptions, our_method, set_target};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+const IN_A_PLAN: &str = "a plan has rates that change: steps, or { from, to, over }";
+const CLIENTS_STAY: &str = "the number of clients does not change during a load";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["ghz"],
+    style: Style::Gnu,
+    flags: &[
+        value(
+            &["config"],
+            Text,
+            Missing("a plan holds what a configuration holds: plimsoll run PLAN"),
+        ),
+        value(&["proto"], Text, Kept),
+        value(&["protoset"], Text, Kept),
+        value(&["import-path", "i", "import-paths"], Text, Kept),
+        value(&["call"], Text, Kept),
+        value(&["cacert"], Text, Ours("--ca", "")),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        value(&["cname"], Text, Ours("--server-name", "")),
+        switch(&["skipTLS"], Ours("--insecure", "")),
+        switch(&["insecure"], Kept),
+        value(&["authority"], Text, Ours("--authority", "")),
+        switch(&["async"], Nothing),
+        value(&["r", "rps"], Decimal, Kept),
+        value(&["load-schedule"], Text, Kept),
+        value(&["load-start"], Number, Missing(IN_A_PLAN)),
+        value(&["load-step"], Text, Missing(IN_A_PLAN)),
+        value(&["load-end"], Number, Missing(IN_A_PLAN)),
+        value(&["load-step-duration"], Text, Missing(IN_A_PLAN)),
+        value(&["load-max-duration"], Text, Missing(IN_A_PLAN)),
+        value(&["c", "concurrency"], Number, Kept),
+        value(&["concurrency-schedule"], Text, Missing(CLIENTS_STAY)),
+        value(&["concurrency-start"], Number, Missing(CLIENTS_STAY)),
+        value(&["concurrency-end"], Number, Missing(CLIENTS_STAY)),
+        value(&["concurrency-step"], Number, Missing(CLIENTS_STAY)),
+        value(&["concurrency-step-duration"], Text, Missing(CLIENTS_STAY)),
+        value(&["concurrency-max-duration"], Text, Missing(CLIENTS_STAY)),
+        value(&["n", "total"], Number, Kept),
+        value(&["t", "timeout"], Time, Kept),
+        value(&["z", "duration"], Time, Kept),
+        value(&["x", "max-duration"], Time, Ours("--duration", "")),
+        value(&["duration-stop"], Text, Nothing),
+        value(&["d", "data"], Text, Kept),
+        value(&["D", "data-file"], Text, Words(&["-d", "@{}"])),
+        switch(&["b", "binary"], Words(&["--data-binary", "@-"])),
+        value(
+            &["B", "binary-file"],
+            Text,
+            Words(&["--data-binary", "@{}"]),
+        ),
+        value(&["m", "metadata"], Text, Kept),
+        value(
+            &["M", "metadata-file"],
+            Text,
+            Missing("--metadata 'name: value' sets each"),
+        ),
+        value(&["stream-interval"], Time, Ours("--pace", "")),
+        value(
+            &["stream-call-duration"],
+            Time,
+            Ours("--stream-duration", ""),
+        ),
+        value(&["stream-call-count"], Number, Ours("--messages", "")),
+        switch(&["stream-dynamic-messages"], Nothing),
+        value(
+            &["reflect-metadata"],
+            Text,
+            Missing("reflection is asked with --metadata"),
+        ),
+        value(
+            &["max-recv-message-size", "max-send-message-size"],
+            Text,
+            Missing("--max-message 16MiB accepts larger answers"),
+        ),
+        switch(
+            &["enable-compression", "e"],
+            Words(&["--compression", "gzip"]),
+        ),
+        value(
+            &["lb-strategy"],
+            Text,
+            Missing("all addresses of a name are used in turn"),
+        ),
+        value(&["connections"], Number, Ours("--connections", "")),
+        value(&["connect-timeout"], Time, Ours("--connect-timeout", "")),
+        value(&["keepalive"], Time, Missing("no keepalive pings are sent")),
+        value(&["cpus"], Number, Ours("--workers", "")),
+        value(&["name"], Text, Ours("--name", "")),
+        value(&["tags"], Text, Nothing),
+        value(&["o", "output"], Text, Kept),
+        value(&["O", "format"], Text, Kept),
+        value(
+            &["skipFirst"],
+            Number,
+            Missing("--warmup 5s leaves out the beginning, by time"),
+        ),
+        switch(&["count-errors"], Nothing),
+        value(&["debug"], Text, Nothing),
+        switch(&["disable-template-functions"], Nothing),
+        switch(&["disable-template-data"], Nothing),
+    ],
+    reads_stdin: false,
+    known_by: &[&["call"]],
+    finish,
+};
+
+fn finish(line: &mut Line) -> Result<(), String> {
+    let method = line.value("call").map(our_method);
+    line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
+    add_data(line)?;
+    add_descriptions(line);
+    let clients = line.number("c", 50);
+    match line.value("r").map(str::to_owned) {
+        Some(rate) if rate != "0" => line.add("--rate", format_args!("{rate}/s")),
+        _ => line.add("--clients", clients),
+    }
+    match line.value("z").map(str::to_owned) {
+        Some(time) => line.add("--duration", time),
+        None => line.add("--calls", line.number("n", 200)),
+    }
+    if line
+        .value("load-schedule")
+        .is_some_and(|schedule| schedule != "const")
+    {
+        line.lacks("--load-schedule", IN_A_PLAN);
+    }
+    if let Some(time) = line.value("t").map(str::to_owned) {
+        line.add(
+            "--deadline",
+            if time == "0" || time == "0s" {
+                "none".to_owned()
+            } else {
+                time
+            },
+        );
+    }
+    add_output(line);
+    match line.words.clone().as_slice() {
+        [address] => set_target(line, address, "insecure"),
+        [] => return Err("the server's HOST:PORT is missing".to_owned()),
+        [_, more, ..] => return Err(format!("`{more}` is one word too many")),
+    }
+    if method.is_none() {
+        return Err("the method is missing: --call package.Service/Method".to_owned());
+    }
+    Ok(())
+}
+
+/// Fields of ghz's templates, and ours.
+const FIELDS: [(&str, &str); 4] = [
+    ("{{.RequestNumber}}", "{{seq}}"),
+    ("{{ .RequestNumber }}", "{{seq}}"),
+    ("{{newUUID}}", "{{uuid}}"),
+    ("{{.UUID}}", "{{uuid}}"),
+];
+
+fn add_data(line: &mut Line) -> Result<(), String> {
+    if let Some(data) = line.value("d").map(str::to_owned) {
+        let data = FIELDS
+            .iter()
+            .fold(data, |data, (theirs, ours)| data.replace(theirs, ours));
+        if data.contains("{{.") || data.contains("{{ .") {
+            line.lacks(
+                "-d",
+                "of the template's fields, {{seq}} and {{uuid}} are known here",
+            );
+        }
+        line.add("-d", if data == "@" { "@-".to_owned() } else { data });
+    }
+    if let Some(metadata) = line.value("m").map(str::to_owned) {
+        let read = serde_json::from_str::<BTreeMap<String, String>>(&metadata);
+        let read = read.map_err(|_| format!("-m: `{metadata}` is no JSON object of texts"))?;
+        for (name, value) in read {
+            line.add_field("--metadata", &name, &value);
+        }
+    }
+    Ok(())
+}
+
+fn add_output(line: &mut Line) {
+    let format = line.value("O").unwrap_or_default().to_owned();
+    match (format.as_str(), line.value("o").map(str::to_owned)) {
+        ("html", Some(file)) => line.add("--html", file),
+        ("json" | "pretty", None) => line.add_switch("--json"),
+        ("summary" | "html" | "", None) => {}
+        _ => line.lacks(
+            "-O",
+            "--json, --html FILE and `plimsoll report --export` write results",
+        ),
+    }
+}

@@ -1,0 +1,155 @@
+//! Lines of [grpcurl](https://github.com/fullstorydev/grpcurl): its call, made once. Flags of a load may stand among its
+//! own, and words in any order.
+
+use super::{add_descriptions, our_method, set_target};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["grpcurl"],
+    style: Style::Go,
+    flags: &[
+        switch(&["plaintext"], Kept),
+        switch(&["insecure"], Ours("--insecure", "")),
+        value(&["cacert"], Text, Ours("--ca", "")),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        value(&["servername"], Text, Ours("--server-name", "")),
+        value(&["authority"], Text, Ours("--authority", "")),
+        value(&["d"], Text, Kept),
+        value(&["H"], Text, Ours("--metadata", "")),
+        value(&["rpc-header"], Text, Ours("--metadata", "")),
+        value(
+            &["reflect-header"],
+            Text,
+            Missing("reflection is asked with --metadata"),
+        ),
+        switch(&["expand-headers"], Nothing),
+        value(&["proto"], Text, Kept),
+        value(&["import-path"], Text, Kept),
+        value(&["protoset"], Text, Kept),
+        switch(&["use-reflection"], Ours("--reflection", "")),
+        value(&["user-agent"], Text, Ours("--user-agent", "")),
+        value(
+            &["connect-timeout"],
+            Decimal,
+            Ours("--connect-timeout", "s"),
+        ),
+        value(&["max-time"], Decimal, Ours("--deadline", "s")),
+        value(
+            &["keepalive-time"],
+            Decimal,
+            Missing("no keepalive pings are sent"),
+        ),
+        value(&["max-msg-sz"], Number, Ours("--max-message", "B")),
+        switch(&["unix"], Kept),
+        value(&["format"], Text, Kept),
+        switch(&["format-error"], Nothing),
+        switch(
+            &["allow-unknown-fields"],
+            Missing("a message has the fields of its type"),
+        ),
+        switch(&["emit-defaults"], Nothing),
+        switch(&["msg-template"], Nothing),
+        switch(&["v"], Nothing),
+        switch(&["vv"], Nothing),
+        switch(&["alts"], Missing("links are plaintext or TLS")),
+        value(
+            &["protoset-out"],
+            Text,
+            Missing("no descriptions are written"),
+        ),
+        value(
+            &["proto-out-dir"],
+            Text,
+            Missing("no descriptions are written"),
+        ),
+        // Ours: the load that the call becomes.
+        value(&["clients"], Number, Ours("--clients", "")),
+        value(&["calls"], Number, Ours("--calls", "")),
+        value(&["rate"], Text, Ours("--rate", "/s")),
+        value(&["duration"], Text, Ours("--duration", "s")),
+        value(&["connections"], Number, Ours("--connections", "")),
+        value(&["objective"], Text, Ours("--objective", "")),
+        value(&["out"], Text, Ours("--out", "")),
+        switch(&["dry-run"], Ours("--dry-run", "")),
+    ],
+    reads_stdin: false,
+    known_by: &[
+        &["plaintext"],
+        &["rpc-header"],
+        &["protoset"],
+        &["import-path"],
+    ],
+    finish,
+};
+
+fn finish(line: &mut Line) -> Result<(), String> {
+    if line.value("format").is_some_and(|format| format != "json") {
+        line.lacks("-format", "messages are written as JSON");
+    }
+    add_descriptions(line);
+    let words = line.words.clone();
+    let question = |name: &str| words.iter().any(|word| word == name);
+    let mut others = words
+        .iter()
+        .filter(|word| !["list", "describe"].contains(&word.as_str()));
+    let address = others
+        .clone()
+        .find(|word| is_address(word, line.has("unix")));
+    let symbols: Vec<&String> = others
+        .by_ref()
+        .filter(|word| Some(*word) != address)
+        .collect();
+    if symbols.len() > 1 {
+        return Err(format!("`{}` is one word too many", symbols[1]));
+    }
+    if let Some(address) = address {
+        let socket = format!("unix:{address}");
+        let address = if line.has("unix") { &socket } else { address };
+        set_target(line, address, "plaintext");
+    }
+    let symbol = symbols.first().map(|symbol| (*symbol).clone());
+    let asked = ["list", "describe"].into_iter().find(|name| question(name));
+    if let Some(name) = asked {
+        let symbol = symbol.filter(|_| name == "describe");
+        line.question = Some([name.to_owned()].into_iter().chain(symbol).collect());
+    } else {
+        add_call(line, symbol.as_deref())?;
+    }
+    match address {
+        Some(_) => Ok(()),
+        None => Err("the server's HOST:PORT is missing".to_owned()),
+    }
+}
+
+/// Methods have no port behind them, and addresses no slash unless they are sockets.
+fn is_address(word: &str, is_socket: bool) -> bool {
+    if is_socket {
+        return word.starts_with(['/', '.']);
+    }
+    let port = word
+        .rsplit_once(':')
+        .map(|(_, port)| port.trim_end_matches('/'));
+    word.starts_with("unix:") || port.is_some_and(|port| port.parse::<u16>().is_ok())
+}
+
+fn add_call(line: &mut Line, method: Option<&str>) -> Result<(), String> {
+    let known = method.map(our_method);
+    line.add("-m", known.as_deref().unwrap_or("SERVICE/METHOD"));
+    if let Some(data) = line.value("d").map(str::to_owned) {
+        line.add("-d", if data == "@" { "@-".to_owned() } else { data });
+    }
+    let is_load = ["clients", "calls", "rate", "duration"]
+        .iter()
+        .any(|name| line.has(name));
+    if !is_load {
+        line.ours
+            .extend(["--clients", "1", "--calls", "1"].map(str::to_owned));
+    }
+    match method {
+        Some(_) => Ok(()),
+        None => Err("the method is missing: package.Service/Method".to_owned()),
+    }
+}

@@ -1,0 +1,100 @@
+//! Lines of other tools for HTTP, and for language models behind it: a file a tool.
+
+mod ab;
+mod aiperf;
+mod bombardier;
+mod curl;
+mod h2load;
+mod hey;
+mod k6;
+mod oha;
+mod vegeta;
+mod vllm;
+mod wrk;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::foreign::lines::{Line, LineTool};
+
+/// The tools whose lines become those of `plimsoll http`. A line without a name is that of the first which owns it.
+pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
+    &hey::TOOL,
+    &wrk::TOOL,
+    &oha::TOOL,
+    &ab::TOOL,
+    &bombardier::TOOL,
+    &h2load::TOOL,
+    &vegeta::TOOL,
+    &k6::TOOL,
+    &curl::TOOL,
+];
+
+/// The tools whose lines become those of `plimsoll llm`.
+pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
+
+/// Connections of an open loop whose tool opens as many as it needs.
+const OPEN_LOOP_CONNECTIONS: u64 = 100;
+
+const NO_SCRIPT: &str =
+    "there is no script language; fields such as {{seq}} and --rows vary requests";
+const NO_FILE: &str =
+    "every run leaves a directory, and `plimsoll report --export` writes files from it";
+const NO_FOLLOWING: &str = "redirects are not followed: measure the URL that they lead to";
+
+/// Adds a header field of basic authentication for each `USER:PASSWORD` of the flag.
+fn add_basic(line: &mut Line, name: &str) {
+    for pair in line.values(name) {
+        let encoded = BASE64_STANDARD.encode(pair);
+        line.add_field("-H", "authorization", &format!("Basic {encoded}"));
+    }
+}
+
+/// Adds `--proxy` with the scheme that a proxy without one has.
+fn add_proxy(line: &mut Line, name: &str) {
+    if let Some(proxy) = line.value(name) {
+        let proxy = crate::foreign::lines::with_scheme(proxy, "http");
+        line.add("--proxy", proxy);
+    }
+}
+
+/// Adds the load of workers of whom each waits for its answer: a number of calls, or a time. With a rate they are
+/// connections instead.
+fn add_workers(line: &mut Line, workers: u64, rate: Option<f64>) {
+    match rate {
+        Some(rate) if rate > 0.0 => {
+            line.add("--connections", workers);
+            line.add("--rate", format_args!("{rate}/s"));
+        }
+        _ => line.add("--clients", workers),
+    }
+}
+
+/// Returns a flag's value as a number that may have a fraction.
+fn decimal(line: &Line, name: &str) -> Option<f64> {
+    line.value(name)?.parse().ok()
+}
+
+/// Adds the limit of a call, unless it is 0, which means none.
+fn add_deadline(line: &mut Line, name: &str) {
+    if let Some(time) = line.value(name) {
+        let time = match time {
+            "0" | "0s" => "none".to_owned(),
+            time => crate::foreign::lines::with_unit(time, "s"),
+        };
+        line.add("--deadline", time);
+    }
+}
+
+/// Takes the target of a tool that does not check certificates.
+fn take_unverified_target(line: &mut Line) -> Result<(), String> {
+    line.take_target("http")?;
+    if line
+        .target
+        .as_deref()
+        .is_some_and(|url| url.starts_with("https"))
+    {
+        line.add_switch("--insecure");
+    }
+    Ok(())
+}

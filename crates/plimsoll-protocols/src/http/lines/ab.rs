@@ -1,0 +1,80 @@
+//! Lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
+
+use super::{NO_FILE, add_basic, add_proxy, take_unverified_target};
+use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Number, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["ab"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["n"], Number, Kept),
+        value(&["c"], Number, Kept),
+        value(&["t"], Number, Kept),
+        value(&["s"], Number, Ours("--deadline", "s")),
+        switch(&["k"], Kept),
+        value(&["p"], Text, Words(&["-d", "@{}"])),
+        value(&["u"], Text, Words(&["-X", "PUT", "-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["m"], Text, Ours("-X", "")),
+        switch(&["i"], Words(&["-X", "HEAD"])),
+        value(&["H"], Text, Ours("-H", "")),
+        value(&["C"], Text, Header("cookie")),
+        value(&["A"], Text, Kept),
+        value(
+            &["P"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(&["X"], Text, Kept),
+        value(&["B"], Text, Ours("--source", "")),
+        value(&["b"], Number, Nothing),
+        value(&["v"], Number, Nothing),
+        value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),
+        value(&["f"], Text, Kept),
+        value(
+            &["Z"],
+            Text,
+            Missing("--suite names a suite of TLS 1.3 or 1.2"),
+        ),
+        value(&["g"], Text, Missing(NO_FILE)),
+        value(&["e"], Text, Missing(NO_FILE)),
+        switch(&["w"], Missing("--html FILE writes a page")),
+        value(&["x"], Text, Nothing),
+        value(&["y"], Text, Nothing),
+        value(&["z"], Text, Nothing),
+        switch(&["l"], Nothing),
+        switch(&["r"], Nothing),
+        switch(&["q"], Nothing),
+        switch(&["S"], Nothing),
+        switch(&["d"], Nothing),
+        switch(&["I"], Nothing),
+    ],
+    reads_stdin: false,
+    known_by: &[&["n", "c", "k"], &["n", "k"]],
+    finish,
+};
+
+/// Without `-k` each request has a connection of its own; `-t` is a number of seconds, and of requests 50,000.
+fn finish(line: &mut Line) -> Result<(), String> {
+    line.add("--clients", line.number("c", 1));
+    if let Some(seconds) = line.value("t").map(str::to_owned) {
+        line.add("--duration", format_args!("{seconds}s"));
+    }
+    if line.has("n") || !line.has("t") {
+        line.add("--calls", line.number("n", 1));
+    }
+    if !line.has("k") {
+        line.add_switch("--cold");
+    }
+    match line.value("f") {
+        Some("TLS1.2") => line.add("--tls-version", "1.2"),
+        Some("TLS1.3") => line.add("--tls-version", "1.3"),
+        Some("ALL") | None => {}
+        Some(_) => line.lacks("-f", "TLS 1.2 and 1.3 are offered"),
+    }
+    add_basic(line, "A");
+    add_proxy(line, "X");
+    take_unverified_target(line)
+}

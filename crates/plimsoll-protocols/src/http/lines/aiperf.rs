@@ -1,0 +1,226 @@
+//! Lines of [AIPerf](https://github.com/ai-dynamo/aiperf): `aiperf profile --model NAME --url HOST:PORT …`; GenAI-Perf,
+//! which came before it, has the same flags.
+
+use super::NO_FILE;
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_scheme};
+
+const SPREAD: &str =
+    "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
+const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &[
+        "aiperf profile",
+        "genai-perf profile",
+        "aiperf",
+        "genai-perf",
+    ],
+    style: Style::Gnu,
+    flags: &[
+        value(&["m", "model", "model-names"], Text, Ours("--model", "")),
+        value(&["u", "url"], Text, Kept),
+        value(&["endpoint"], Text, Kept),
+        value(&["custom-endpoint"], Text, Kept),
+        value(&["endpoint-type"], Text, Kept),
+        switch(&["streaming"], Nothing),
+        value(&["concurrency"], Number, Kept),
+        value(&["request-rate"], Decimal, Kept),
+        value(&["request-rate-mode", "arrival-pattern"], Text, Kept),
+        value(
+            &["request-count", "num-requests"],
+            Number,
+            Ours("--calls", ""),
+        ),
+        value(&["benchmark-duration"], Decimal, Ours("--duration", "s")),
+        value(
+            &["warmup-request-count", "num-warmup-requests"],
+            Number,
+            Missing("--warmup 5s warms up by time"),
+        ),
+        value(
+            &[
+                "synthetic-input-tokens-mean",
+                "isl",
+                "prompt-input-tokens-mean",
+            ],
+            Number,
+            Ours("--prompt-tokens", ""),
+        ),
+        value(
+            &[
+                "synthetic-input-tokens-stddev",
+                "isl-stddev",
+                "prompt-input-tokens-stddev",
+            ],
+            Decimal,
+            Kept,
+        ),
+        value(
+            &["output-tokens-mean", "osl", "prompt-output-tokens-mean"],
+            Number,
+            Ours("--max-tokens", ""),
+        ),
+        value(
+            &[
+                "output-tokens-stddev",
+                "osl-stddev",
+                "prompt-output-tokens-stddev",
+            ],
+            Decimal,
+            Kept,
+        ),
+        value(&["tokenizer"], Text, Nothing),
+        switch(&["tokenizer-trust-remote-code"], Nothing),
+        value(&["tokenizer-revision"], Text, Nothing),
+        value(&["random-seed"], Number, Ours("--seed", "")),
+        value(&["extra-inputs"], Text, Kept),
+        value(&["H", "header"], Text, Ours("-H", "")),
+        value(&["api-key"], Text, Kept),
+        value(&["goodput"], Text, Kept),
+        value(
+            &["request-timeout-seconds"],
+            Decimal,
+            Ours("--deadline", "s"),
+        ),
+        value(&["input-file"], Text, Missing(DATA)),
+        value(&["public-dataset"], Text, Missing(DATA)),
+        value(&["custom-dataset-type"], Text, Missing(DATA)),
+        value(
+            &["session-turns-mean", "conversation-turn-mean"],
+            Number,
+            Ours("--turns", ""),
+        ),
+        value(
+            &["artifact-dir", "output-artifact-dir"],
+            Text,
+            Ours("--out", ""),
+        ),
+        value(&["profile-export-file"], Text, Missing(NO_FILE)),
+        value(&["workers-max", "max-workers"], Number, Nothing),
+        value(&["ui", "ui-type"], Text, Nothing),
+        value(&["service-kind"], Text, Nothing),
+        value(&["backend"], Text, Nothing),
+        value(&["measurement-interval", "p"], Number, Kept),
+        switch(&["v", "verbose"], Nothing),
+    ],
+    reads_stdin: false,
+    known_by: &[
+        &["m", "request-count"],
+        &["m", "endpoint-type"],
+        &["m", "request-rate"],
+    ],
+    finish,
+};
+
+/// Without a load it is one request at a time, ten of them; a rate has random arrivals.
+fn finish(line: &mut Line) -> Result<(), String> {
+    match line.value("request-rate").map(str::to_owned) {
+        Some(rate) => {
+            line.add("--rate", format_args!("{rate}/s"));
+            match line.value("request-rate-mode") {
+                Some("constant") => {}
+                Some("poisson") | None => line.add("--arrivals", "poisson"),
+                Some(_) => line.lacks(
+                    "--request-rate-mode",
+                    "arrivals are constant, poisson or gamma=SHAPE",
+                ),
+            }
+            if let Some(most) = line.value("concurrency").map(str::to_owned) {
+                line.add("--max-in-flight", most);
+            }
+        }
+        None => line.add("--clients", line.number("concurrency", 1)),
+    }
+    if !line.has("request-count") && !line.has("benchmark-duration") {
+        line.add(
+            "--calls",
+            line.number("concurrency", 1).saturating_mul(2).max(10),
+        );
+    }
+    add_request(line);
+    for pairs in line.values("goodput") {
+        add_goodput(line, &pairs);
+    }
+    let url = line.value("u").unwrap_or("localhost:8000");
+    let path = ["endpoint", "custom-endpoint"]
+        .iter()
+        .find_map(|name| line.value(name));
+    let url = with_scheme(url, "http");
+    let path = path.map_or_else(String::new, |path| {
+        format!("/{}", path.trim_start_matches('/'))
+    });
+    line.target = Some(format!("{}{path}", url.trim_end_matches('/')));
+    match &line.words[..] {
+        [] if line.has("m") => Ok(()),
+        [] => {
+            line.add("--model", "NAME");
+            Err("the model is missing: --model NAME".to_owned())
+        }
+        [word, ..] => Err(format!("`{word}` is one word too many")),
+    }
+}
+
+fn add_request(line: &mut Line) {
+    match line.value("endpoint-type") {
+        Some("completions") => line.add("--api", "completions"),
+        Some("chat") | None => {}
+        Some(_) => line.lacks("--endpoint-type", "chat and completions are measured"),
+    }
+    for name in ["synthetic-input-tokens-stddev", "output-tokens-stddev"] {
+        if line
+            .value(name)
+            .is_some_and(|value| value.parse() != Ok(0.0))
+        {
+            line.lacks(format!("--{name}"), SPREAD);
+        }
+    }
+    if line.has("api-key") {
+        line.lacks(
+            "--api-key",
+            "the key comes from the variable OPENAI_API_KEY (--api-key-env NAME names another)",
+        );
+    }
+    if line.has("measurement-interval") {
+        let milliseconds = line.number("measurement-interval", 0);
+        line.add("--duration", format_args!("{milliseconds}ms"));
+    }
+    let extra: Vec<String> = line
+        .values("extra-inputs")
+        .iter()
+        .map(|pair| json_member(pair))
+        .collect();
+    if !extra.is_empty() {
+        line.add("--extra", format_args!("{{{}}}", extra.join(", ")));
+    }
+}
+
+/// `ignore_eos:true` as a member of an object of JSON.
+fn json_member(pair: &str) -> String {
+    let (name, value) = pair.split_once(':').unwrap_or((pair, "true"));
+    let is_json = serde_json::from_str::<serde_json::Value>(value).is_ok();
+    let value = if is_json {
+        value.to_owned()
+    } else {
+        serde_json::Value::from(value).to_string()
+    };
+    format!("{}: {value}", serde_json::Value::from(name))
+}
+
+/// `time_to_first_token:300 inter_token_latency:20`, in milliseconds.
+pub(super) fn add_goodput(line: &mut Line, pairs: &str) {
+    for pair in pairs.split([' ', ',']).filter(|pair| !pair.is_empty()) {
+        let (name, limit) = pair.split_once(':').unwrap_or((pair, ""));
+        let key = match name {
+            "time_to_first_token" | "ttft" => "ttft",
+            "inter_token_latency" | "tpot" | "time_per_output_token" => "tpot",
+            "request_latency" | "e2el" => "e2e",
+            _ => {
+                line.lacks("--goodput", "it is of ttft, tpot or e2e");
+                continue;
+            }
+        };
+        line.add("--goodput", format_args!("{key}={limit}ms"));
+    }
+}

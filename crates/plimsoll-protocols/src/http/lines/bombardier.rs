@@ -1,0 +1,56 @@
+//! Lines of [bombardier](https://github.com/codesenberg/bombardier).
+
+use super::{NO_FILE, add_deadline, add_workers, decimal};
+use crate::foreign::lines::Meaning::{Kept, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["bombardier"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["c", "connections"], Number, Kept),
+        value(&["n", "requests"], Number, Kept),
+        value(&["d", "duration"], Time, Kept),
+        value(&["r", "rate"], Decimal, Kept),
+        value(&["t", "timeout"], Time, Kept),
+        switch(&["l", "latencies"], Nothing),
+        value(&["m", "method"], Text, Ours("-X", "")),
+        value(&["b", "body"], Text, Ours("-d", "")),
+        value(&["f", "body-file"], Text, Words(&["-d", "@{}"])),
+        switch(&["s", "stream"], Nothing),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        switch(&["k", "insecure"], Ours("--insecure", "")),
+        switch(&["a", "disableKeepAlives"], Ours("--cold", "")),
+        value(&["H", "header"], Text, Ours("-H", "")),
+        switch(&["fasthttp"], Nothing),
+        switch(&["http1"], Words(&["--http-version", "1.1"])),
+        switch(&["http2"], Words(&["--http-version", "2"])),
+        value(&["p", "print"], Text, Nothing),
+        switch(&["q", "no-print"], Ours("--quiet", "")),
+        value(&["o", "format"], Text, Kept),
+    ],
+    reads_stdin: false,
+    known_by: &[&["c", "n", "l"], &["c", "d", "l"]],
+    finish,
+};
+
+fn finish(line: &mut Line) -> Result<(), String> {
+    let rate = decimal(line, "r");
+    add_workers(line, line.number("c", 125), rate);
+    if line.has("n") {
+        line.add("--calls", line.number("n", 0));
+    }
+    if line.has("d") || !line.has("n") {
+        let duration = line.value("d").unwrap_or("10s").to_owned();
+        line.add("--duration", duration);
+    }
+    match line.value("o") {
+        Some("json" | "j") => line.add_switch("--json"),
+        Some("plain-text" | "pt") | None => {}
+        Some(_) => line.lacks("-o", NO_FILE),
+    }
+    add_deadline(line, "t");
+    line.take_target("http")
+}

@@ -1,0 +1,262 @@
+//! Lines of [curl](https://curl.se): its request, made once. Flags of a load may stand among curl's own.
+
+use super::{NO_FILE, NO_FOLLOWING, add_basic, add_proxy};
+use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+const BASIC_ONLY: &str =
+    "basic authentication and bearer tokens are header fields; others need answers of the server";
+const OLD_TLS: &str = "TLS 1.2 and 1.3 are offered";
+const NO_FORM: &str = "no multipart forms are made: -d @FILE sends a body that was made before";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["curl"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["X", "request"], Text, Kept),
+        value(&["d", "data", "data-ascii"], Text, Kept),
+        value(&["data-raw", "data-binary"], Text, Kept),
+        value(&["data-urlencode"], Text, Kept),
+        value(&["json"], Text, Kept),
+        switch(&["G", "get"], Kept),
+        value(&["url-query"], Text, Kept),
+        switch(&["I", "head"], Words(&["-X", "HEAD"])),
+        value(
+            &["T", "upload-file"],
+            Text,
+            Words(&["-X", "PUT", "-d", "@{}"]),
+        ),
+        value(&["F", "form"], Text, Missing(NO_FORM)),
+        value(&["form-string"], Text, Missing(NO_FORM)),
+        value(&["H", "header"], Text, Kept),
+        value(&["A", "user-agent"], Text, Header("user-agent")),
+        value(&["e", "referer"], Text, Header("referer")),
+        value(&["b", "cookie"], Text, Kept),
+        value(&["u", "user"], Text, Kept),
+        switch(&["basic"], Nothing),
+        value(
+            &["oauth2-bearer"],
+            Text,
+            Words(&["-H", "authorization: Bearer {}"]),
+        ),
+        switch(&["digest"], Missing(BASIC_ONLY)),
+        switch(&["ntlm"], Missing(BASIC_ONLY)),
+        switch(&["negotiate"], Missing(BASIC_ONLY)),
+        switch(&["anyauth"], Missing(BASIC_ONLY)),
+        value(
+            &["r", "range"],
+            Text,
+            Words(&["-H", "range: bytes={}", "--expect", "206"]),
+        ),
+        switch(&["L", "location"], Missing(NO_FOLLOWING)),
+        value(&["max-redirs"], Number, Nothing),
+        switch(&["compressed"], Ours("--compressed", "")),
+        value(&["url"], Text, Kept),
+        value(&["x", "proxy"], Text, Kept),
+        value(&["noproxy"], Text, Nothing),
+        value(
+            &["U", "proxy-user"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(&["resolve"], Text, Ours("--resolve", "")),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+        value(&["interface"], Text, Ours("--source", "")),
+        value(&["unix-socket"], Text, Kept),
+        value(&["m", "max-time"], Decimal, Ours("--deadline", "s")),
+        value(
+            &["connect-timeout"],
+            Decimal,
+            Ours("--connect-timeout", "s"),
+        ),
+        value(&["retry"], Number, Nothing),
+        switch(&["http1.1"], Words(&["--http-version", "1.1"])),
+        switch(&["http2"], Words(&["--http-version", "auto"])),
+        switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
+        switch(&["0", "http1.0"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
+        switch(&["http3"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
+        switch(&["k", "insecure"], Ours("--insecure", "")),
+        value(&["cacert"], Text, Ours("--ca", "")),
+        value(&["capath"], Text, Missing("--ca takes a file")),
+        value(&["crlfile"], Text, Ours("--crl", "")),
+        value(&["E", "cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        switch(&["tlsv1.2"], Nothing),
+        switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
+        switch(&["1", "tlsv1", "tlsv1.0"], Missing(OLD_TLS)),
+        switch(&["tlsv1.1"], Missing(OLD_TLS)),
+        value(&["tls-max"], Text, Kept),
+        value(
+            &["ciphers"],
+            Text,
+            Missing("--suite names a suite of TLS 1.3 or 1.2"),
+        ),
+        value(&["tls13-ciphers"], Text, Kept),
+        value(&["curves"], Text, Kept),
+        switch(
+            &["haproxy-protocol"],
+            Missing("the PROXY protocol is sent by relays only"),
+        ),
+        switch(&["g", "globoff"], Nothing),
+        switch(&["path-as-is"], Nothing),
+        switch(&["no-keepalive"], Nothing),
+        switch(&["tcp-nodelay"], Nothing),
+        switch(&["4", "ipv4"], Nothing),
+        switch(&["6", "ipv6"], Nothing),
+        value(&["o", "output"], Text, Nothing),
+        switch(&["O", "remote-name"], Nothing),
+        value(&["w", "write-out"], Text, Nothing),
+        value(&["c", "cookie-jar"], Text, Nothing),
+        value(&["D", "dump-header"], Text, Missing(NO_FILE)),
+        switch(&["s", "silent"], Nothing),
+        switch(&["S", "show-error"], Nothing),
+        switch(&["f", "fail"], Nothing),
+        switch(&["fail-with-body"], Nothing),
+        switch(&["v", "verbose"], Nothing),
+        switch(&["i", "include"], Nothing),
+        switch(&["N", "no-buffer"], Nothing),
+        switch(&["#", "progress-bar"], Nothing),
+        switch(&["no-progress-meter"], Nothing),
+        switch(&["q", "disable"], Nothing),
+        switch(&["Z", "parallel"], Nothing),
+        // Ours: the load that the request becomes.
+        value(&["clients"], Number, Ours("--clients", "")),
+        value(&["calls"], Number, Ours("--calls", "")),
+        value(&["rate"], Text, Ours("--rate", "/s")),
+        value(&["duration"], Text, Ours("--duration", "s")),
+        value(&["connections"], Number, Ours("--connections", "")),
+        value(&["objective"], Text, Ours("--objective", "")),
+        value(&["out"], Text, Ours("--out", "")),
+        switch(&["dry-run"], Ours("--dry-run", "")),
+    ],
+    reads_stdin: false,
+    known_by: &[],
+    finish,
+};
+
+fn finish(line: &mut Line) -> Result<(), String> {
+    add_method_and_body(line);
+    add_fields(line);
+    add_basic(line, "u");
+    add_proxy(line, "x");
+    if line.value("tls-max") == Some("1.2") {
+        line.add("--tls-version", "1.2");
+    }
+    for (name, flag) in [("tls13-ciphers", "--suite"), ("curves", "--group")] {
+        for value in line.values(name).iter().flat_map(|list| list.split(':')) {
+            line.add(flag, value);
+        }
+    }
+    let is_load = ["clients", "calls", "rate", "duration"]
+        .iter()
+        .any(|name| line.has(name));
+    if !is_load {
+        line.ours
+            .extend(["--clients", "1", "--calls", "1"].map(str::to_owned));
+    }
+    let urls = line.values("url");
+    line.words.extend(urls);
+    line.take_target("http")?;
+    add_query(line);
+    if let (Some(socket), Some(url)) = (line.value("unix-socket").map(str::to_owned), &line.target)
+    {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        line.target = Some(format!("{scheme}+unix:{socket}:{path}"));
+    }
+    Ok(())
+}
+
+/// The flags whose values are data, in whatever order they were typed.
+const DATA: [&str; 2] = ["d", "data-raw"];
+
+/// The data of all flags, as curl puts it together.
+fn data(line: &Line) -> Vec<String> {
+    let plain = DATA.iter().flat_map(|name| line.values(name));
+    let encoded = line.values("data-urlencode");
+    let encoded = encoded.iter().map(|pair| match pair.split_once('=') {
+        Some(("", value)) => percent_encoded(value),
+        Some((name, value)) => format!("{name}={}", percent_encoded(value)),
+        None => percent_encoded(pair),
+    });
+    plain.chain(encoded).collect()
+}
+
+/// Encodes what RFC 3986 §2.3 does not call unreserved.
+fn percent_encoded(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    encoded.collect()
+}
+
+fn add_method_and_body(line: &mut Line) {
+    if let Some(method) = line.value("X").map(str::to_owned) {
+        line.add("-X", method);
+    }
+    let fields = line.values("H");
+    let has = |name: &str| {
+        let mut names = fields
+            .iter()
+            .filter_map(|field| Some(field.split_once(':')?.0));
+        names.any(|known| known.eq_ignore_ascii_case(name))
+    };
+    if let Some(body) = line.value("json").map(str::to_owned) {
+        line.add("-d", body);
+        for name in ["content-type", "accept"].iter().filter(|name| !has(name)) {
+            line.add_field("-H", name, "application/json");
+        }
+        return;
+    }
+    let data = data(line);
+    if data.is_empty() || line.has("G") {
+        return;
+    }
+    if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
+        line.lacks("-d @FILE", "a body is one file, or text");
+    }
+    line.add("-d", data.join("&"));
+    if !has("content-type") {
+        line.add_field("-H", "content-type", "application/x-www-form-urlencoded");
+    }
+}
+
+fn add_fields(line: &mut Line) {
+    for field in line.values("H") {
+        match field.split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("host") => {
+                line.add("--host", value.trim());
+            }
+            Some((_, value)) if !value.trim().is_empty() => line.add("-H", field),
+            _ => line.lacks(format!("-H '{field}'"), "a field is `name: value`"),
+        }
+    }
+    if let Some(cookie) = line.value("b").map(str::to_owned) {
+        if cookie.contains('=') {
+            line.add_field("-H", "cookie", &cookie);
+        } else {
+            line.lacks("-b", "a cookie is `name=value`; no file of cookies is read");
+        }
+    }
+}
+
+/// `-G` puts the data into the query.
+fn add_query(line: &mut Line) {
+    let mut parts = line.values("url-query");
+    if line.has("G") {
+        parts.extend(data(line));
+    }
+    if let Some(url) = line.target.as_mut().filter(|_| !parts.is_empty()) {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str(&parts.join("&"));
+    }
+}

@@ -1,0 +1,54 @@
+//! Lines of [hey](https://github.com/rakyll/hey).
+
+use super::{
+    NO_FILE, add_basic, add_deadline, add_proxy, add_workers, decimal, take_unverified_target,
+};
+use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["hey"],
+    style: Style::Go,
+    flags: &[
+        value(&["n"], Number, Kept),
+        value(&["c"], Number, Kept),
+        value(&["q"], Decimal, Kept),
+        value(&["z"], Time, Kept),
+        value(&["o"], Text, Missing(NO_FILE)),
+        value(&["m"], Text, Ours("-X", "")),
+        value(&["H"], Text, Ours("-H", "")),
+        value(&["t"], Number, Kept),
+        value(&["A"], Text, Header("accept")),
+        value(&["d"], Text, Ours("-d", "")),
+        value(&["D"], Text, Words(&["-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["U"], Text, Header("user-agent")),
+        value(&["a"], Text, Kept),
+        value(&["x"], Text, Kept),
+        switch(&["h2"], Words(&["--http-version", "2"])),
+        value(&["host"], Text, Ours("--host", "")),
+        switch(&["disable-compression"], Nothing),
+        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["disable-redirects"], Nothing),
+        value(&["cpus"], Number, Ours("--workers", "")),
+    ],
+    reads_stdin: false,
+    known_by: &[&["n", "c"], &["z", "c"], &["n", "q"]],
+    finish,
+};
+
+/// `-q` is the rate of each worker, and `-z` wins over `-n`.
+fn finish(line: &mut Line) -> Result<(), String> {
+    let workers = line.number("c", 50);
+    let rate = decimal(line, "q").map(|each| each * workers as f64);
+    add_workers(line, workers, rate);
+    match line.value("z").map(str::to_owned) {
+        Some(time) => line.add("--duration", time),
+        None => line.add("--calls", line.number("n", 200)),
+    }
+    add_deadline(line, "t");
+    add_basic(line, "a");
+    add_proxy(line, "x");
+    take_unverified_target(line)
+}

@@ -1,0 +1,101 @@
+//! Lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. What is called stands in the script.
+
+use super::{NO_FILE, NO_SCRIPT};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["k6 run", "k6"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["u", "vus"], Number, Kept),
+        value(&["d", "duration"], Time, Kept),
+        value(&["i", "iterations"], Number, Kept),
+        value(&["s", "stage"], Text, Kept),
+        value(&["max", "m"], Number, Nothing),
+        value(&["rps"], Decimal, Kept),
+        switch(&["insecure-skip-tls-verify"], Ours("--insecure", "")),
+        switch(&["no-connection-reuse"], Ours("--cold", "")),
+        switch(&["no-vu-connection-reuse"], Nothing),
+        value(
+            &["user-agent"],
+            Text,
+            Missing("-H 'user-agent: …' sends one"),
+        ),
+        value(&["local-ips"], Text, Ours("--source", "")),
+        value(&["o", "out"], Text, Missing(NO_FILE)),
+        value(&["summary-export"], Text, Missing(NO_FILE)),
+        value(&["summary-trend-stats"], Text, Nothing),
+        value(&["summary-time-unit"], Text, Nothing),
+        switch(&["no-summary"], Nothing),
+        switch(&["no-thresholds"], Nothing),
+        switch(&["no-setup"], Nothing),
+        switch(&["no-teardown"], Nothing),
+        switch(&["no-usage-report"], Nothing),
+        switch(&["no-color"], Nothing),
+        switch(&["discard-response-bodies"], Nothing),
+        value(&["e", "env"], Text, Missing(NO_SCRIPT)),
+        value(&["tag"], Text, Nothing),
+        value(
+            &["c", "config"],
+            Text,
+            Missing("a plan holds what a configuration holds: plimsoll run PLAN"),
+        ),
+        switch(&["paused"], Nothing),
+        switch(&["q", "quiet"], Ours("--quiet", "")),
+        switch(&["v", "verbose"], Nothing),
+    ],
+    reads_stdin: false,
+    known_by: &[&["u"], &["i"], &["s"]],
+    finish,
+};
+
+/// A virtual user is a client; with stages the number of clients changes, which no load here does.
+fn finish(line: &mut Line) -> Result<(), String> {
+    let stages = line.values("s");
+    let mut clients = line.number("u", 1);
+    let mut duration = line.value("d").map(str::to_owned);
+    if let Some((last, most)) = largest_stage(&stages)? {
+        (clients, duration) = (most, Some(last));
+        line.lacks(
+            "--stage",
+            "the number of clients does not change; a rate does, in a plan: steps = [{ from = \"0/s\", to = \"100/s\", for = \"30s\" }]",
+        );
+    }
+    match line.value("rps").map(str::to_owned) {
+        Some(rate) => {
+            line.add("--connections", clients);
+            line.add("--rate", format_args!("{rate}/s"));
+        }
+        None => line.add("--clients", clients),
+    }
+    if line.has("i") || duration.is_none() {
+        line.add("--calls", line.number("i", 1));
+    }
+    if let Some(duration) = duration {
+        line.add("--duration", duration);
+    }
+    let is_script = |word: &String| [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end));
+    match line.words.first() {
+        Some(script) if is_script(script) || script == "-" => {
+            Err(format!("what is called stands in {script}: write its URL"))
+        }
+        _ => line.take_target("http"),
+    }
+}
+
+/// The time and the number of the stage with the most users, of `30s:10,1m:20`.
+fn largest_stage(stages: &[String]) -> Result<Option<(String, u64)>, String> {
+    let mut largest: Option<(String, u64)> = None;
+    for stage in stages.iter().flat_map(|stages| stages.split(',')) {
+        let read = stage
+            .split_once(':')
+            .and_then(|(time, users)| Some((time, users.parse().ok()?)));
+        let (time, users) = read.ok_or_else(|| format!("--stage: `{stage}` is not TIME:USERS"))?;
+        if largest.as_ref().is_none_or(|(_, most)| users > *most) {
+            largest = Some((time.to_owned(), users));
+        }
+    }
+    Ok(largest)
+}

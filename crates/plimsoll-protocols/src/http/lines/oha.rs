@@ -1,0 +1,109 @@
+//! Lines of [oha](https://github.com/hatoo/oha).
+
+use super::{NO_FILE, add_basic, add_deadline, add_proxy, add_workers, decimal};
+use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["oha"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["n"], Number, Kept),
+        value(&["c"], Number, Kept),
+        value(&["p"], Number, Kept),
+        value(&["z"], Time, Kept),
+        switch(&["w", "wait-ongoing-requests-after-deadline"], Nothing),
+        value(&["q", "query-per-second"], Decimal, Kept),
+        value(
+            &["burst-delay"],
+            Text,
+            Missing("--arrivals gamma=0.1 sends in bursts"),
+        ),
+        value(
+            &["burst-rate"],
+            Text,
+            Missing("--arrivals gamma=0.1 sends in bursts"),
+        ),
+        switch(&["rand-regex-url"], Missing(ONE_URL)),
+        switch(&["urls-from-file"], Missing(ONE_URL)),
+        value(&["max-repeat"], Number, Missing(ONE_URL)),
+        value(&["dump-urls"], Number, Missing(ONE_URL)),
+        switch(&["latency-correction"], Nothing),
+        switch(&["no-tui"], Words(&["--progress", "lines"])),
+        switch(&["no-color", "disable-color"], Nothing),
+        switch(&["j", "json"], Ours("--json", "")),
+        value(&["output-format"], Text, Kept),
+        value(&["o", "output"], Text, Missing(NO_FILE)),
+        value(&["db-url"], Text, Missing(NO_FILE)),
+        value(&["fps"], Number, Nothing),
+        switch(&["stats-success-breakdown"], Nothing),
+        value(&["m", "method"], Text, Ours("-X", "")),
+        value(&["H"], Text, Ours("-H", "")),
+        value(&["t"], Time, Kept),
+        value(&["A"], Text, Header("accept")),
+        value(&["d"], Text, Ours("-d", "")),
+        value(&["D"], Text, Words(&["-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["a"], Text, Kept),
+        value(&["x"], Text, Kept),
+        value(&["http-version"], Text, Ours("--http-version", "")),
+        switch(&["http2"], Words(&["--http-version", "2"])),
+        value(&["host"], Text, Ours("--host", "")),
+        switch(&["disable-compression"], Nothing),
+        value(&["r", "redirect"], Number, Nothing),
+        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["no-pre-lookup"], Nothing),
+        switch(&["ipv4"], Nothing),
+        switch(&["ipv6"], Nothing),
+        value(&["cacert"], Text, Ours("--ca", "")),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        switch(&["insecure"], Ours("--insecure", "")),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+        value(
+            &["unix-socket"],
+            Text,
+            Missing("the URL names it: unix:/SOCKET:/PATH"),
+        ),
+        switch(&["debug"], Missing("one call is --clients 1 --calls 1")),
+    ],
+    reads_stdin: false,
+    known_by: &[&["z", "q"], &["n", "p"], &["no-tui"]],
+    finish,
+};
+
+/// `-p` is the number of streams of each connection, and `-z` wins over `-n`.
+fn finish(line: &mut Line) -> Result<(), String> {
+    let connections = line.number("c", 50);
+    let streams = line.number("p", 1);
+    if streams > 1 && decimal(line, "q").is_none() {
+        line.add("--connections", connections);
+    }
+    let rate = decimal(line, "q");
+    let workers = if rate.is_some() {
+        connections
+    } else {
+        connections * streams
+    };
+    add_workers(line, workers, rate);
+    match line.value("z").map(str::to_owned) {
+        Some(time) => line.add("--duration", time),
+        None => line.add("--calls", line.number("n", 200)),
+    }
+    match line.value("output-format") {
+        Some("json") => line.add_switch("--json"),
+        Some("text" | "quiet") | None => {}
+        Some(_) => line.lacks("--output-format", NO_FILE),
+    }
+    add_deadline(line, "t");
+    add_basic(line, "a");
+    add_proxy(line, "x");
+    line.take_target("http")
+}

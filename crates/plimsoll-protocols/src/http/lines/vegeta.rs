@@ -1,0 +1,176 @@
+//! Lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack -rate=50 -duration=10s`.
+
+use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::ValueForm::{Number, Text, Time};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["vegeta attack", "vegeta"],
+    style: Style::Go,
+    flags: &[
+        value(&["rate"], Text, Kept),
+        value(&["duration"], Time, Kept),
+        value(
+            &["targets"],
+            Text,
+            Missing("one URL is measured: write it, or put the first line of the file on stdin"),
+        ),
+        value(&["format"], Text, Kept),
+        value(&["body"], Text, Words(&["-d", "@{}"])),
+        value(&["header"], Text, Ours("-H", "")),
+        value(&["timeout"], Time, Kept),
+        value(&["connections"], Number, Kept),
+        value(&["max-connections"], Number, Kept),
+        value(&["workers"], Number, Nothing),
+        value(&["max-workers"], Number, Kept),
+        switch(&["keepalive"], Kept),
+        switch(&["http2"], Kept),
+        switch(&["h2c"], Words(&["--http-version", "2"])),
+        switch(&["insecure"], Ours("--insecure", "")),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        value(&["root-certs"], Text, Kept),
+        value(&["redirects"], Text, Kept),
+        value(&["name"], Text, Ours("--name", "")),
+        value(&["output"], Text, Missing(NO_FILE)),
+        switch(&["lazy"], Nothing),
+        switch(&["chunked"], Nothing),
+        value(&["laddr"], Text, Ours("--source", "")),
+        value(&["max-body"], Text, Nothing),
+        value(
+            &["proxy-header"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(
+            &["resolvers"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name its address"),
+        ),
+        value(&["dns-ttl"], Time, Ours("--resolve-interval", "")),
+        switch(&["session-tickets"], Ours("--resume", "")),
+        value(
+            &["unix-socket"],
+            Text,
+            Missing("the URL names it: unix:/SOCKET:/PATH"),
+        ),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+    ],
+    reads_stdin: true,
+    known_by: &[],
+    finish,
+};
+
+fn finish(line: &mut Line) -> Result<(), String> {
+    let connections = ["max-connections", "max-workers"].map(|name| line.number(name, 0));
+    let connections = connections.into_iter().filter(|&n| n > 0).min();
+    let rate = line.value("rate").unwrap_or("50/1s").to_owned();
+    let rate = if rate == "0" || rate == "infinity" {
+        // As fast as the workers' answers come: a closed loop.
+        line.add("--clients", connections.unwrap_or(OPEN_LOOP_CONNECTIONS));
+        None
+    } else {
+        line.add(
+            "--connections",
+            connections.unwrap_or(OPEN_LOOP_CONNECTIONS),
+        );
+        Some(our_rate(&rate).ok_or_else(|| format!("-rate: `{rate}` is no rate"))?)
+    };
+    if let Some(rate) = rate {
+        line.add("--rate", rate);
+    }
+    match line.value("duration").map(str::to_owned) {
+        Some(time) if time != "0" && time != "0s" => line.add("--duration", time),
+        _ => line.lacks("-duration=0", "a load has an end: --duration"),
+    }
+    if let Some(time) = line.value("timeout").map(str::to_owned) {
+        line.add(
+            "--deadline",
+            if time == "0s" {
+                "none".to_owned()
+            } else {
+                time
+            },
+        );
+    }
+    if line.value("keepalive") == Some("false") {
+        line.add_switch("--cold");
+    }
+    for file in line
+        .values("root-certs")
+        .iter()
+        .flat_map(|files| files.split(','))
+    {
+        line.add("--ca", file);
+    }
+    if line
+        .value("redirects")
+        .is_some_and(|n| !["-1", "0"].contains(&n))
+    {
+        line.lacks("-redirects", NO_FOLLOWING);
+    }
+    if line.value("format").is_some_and(|format| format != "http") {
+        line.lacks(
+            "-format",
+            "a target is `METHOD URL`, with header fields below",
+        );
+    }
+    take_target(line)
+}
+
+/// `50`, `50/1s`, `3000/m`, `90/30s`.
+fn our_rate(text: &str) -> Option<String> {
+    let (count, unit) = text.split_once('/').unwrap_or((text, "1s"));
+    let count: f64 = count.parse().ok()?;
+    let at = unit.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = unit.split_at(at);
+    let number = if number.is_empty() {
+        1.0
+    } else {
+        number.parse().ok()?
+    };
+    ["s", "m", "h"]
+        .contains(&unit)
+        .then(|| format!("{}/{unit}", count / number))
+}
+
+/// Takes the target of stdin, `GET http://HOST/` with lines of header fields and `@FILE`; or a word of the line.
+fn take_target(line: &mut Line) -> Result<(), String> {
+    let input = line.input.take().unwrap_or_default();
+    let mut lines = input
+        .lines()
+        .map(str::trim)
+        .skip_while(|text| text.is_empty());
+    let Some(first) = lines.next() else {
+        return line.take_target("http").map_err(|_| {
+            "the URL is missing: vegeta reads it from stdin (`echo \"GET http://HOST/\" | …`)"
+                .to_owned()
+        });
+    };
+    let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
+    if method != "GET" {
+        line.add("-X", method);
+    }
+    line.target = Some(url.trim().to_owned());
+    for text in lines.by_ref().take_while(|text| !text.is_empty()) {
+        if text.starts_with('@') {
+            line.add("-d", text);
+        } else if text
+            .split_once(' ')
+            .is_some_and(|(_, url)| url.contains("://"))
+        {
+            line.lacks(
+                text,
+                "one URL is measured; lanes of a plan put several loads side by side",
+            );
+        } else {
+            line.add("-H", text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Lines of [vLLM](https://docs.vllm.ai)'s benchmark of a server: `vllm bench serve --model NAME …`.
+
+use super::NO_FILE;
+use super::aiperf::add_goodput;
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+
+const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["vllm bench serve", "benchmark_serving.py"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["model"], Text, Kept),
+        value(&["served-model-name"], Text, Kept),
+        value(&["backend", "endpoint-type"], Text, Kept),
+        value(&["base-url"], Text, Kept),
+        value(&["host"], Text, Kept),
+        value(&["port"], Number, Kept),
+        value(&["endpoint"], Text, Kept),
+        value(&["header"], Text, Kept),
+        value(&["num-prompts"], Number, Kept),
+        value(&["request-rate"], Text, Kept),
+        value(&["burstiness"], Decimal, Kept),
+        value(&["max-concurrency"], Number, Kept),
+        value(
+            &["num-warmups"],
+            Number,
+            Missing("--warmup 5s warms up by time"),
+        ),
+        value(&["dataset-name"], Text, Kept),
+        value(&["dataset-path"], Text, Missing(DATA)),
+        value(&["random-input-len", "input-len"], Number, Kept),
+        value(&["random-output-len", "output-len"], Number, Kept),
+        value(&["random-range-ratio"], Decimal, Nothing),
+        value(
+            &["random-prefix-len"],
+            Number,
+            Missing("--system sends the same text before each prompt"),
+        ),
+        switch(&["ignore-eos"], Kept),
+        value(&["temperature"], Decimal, Kept),
+        value(&["tokenizer"], Text, Nothing),
+        value(&["seed"], Number, Ours("--seed", "")),
+        value(&["goodput"], Text, Kept),
+        value(&["percentile-metrics"], Text, Nothing),
+        value(&["metric-percentiles"], Text, Nothing),
+        switch(&["save-result"], Nothing),
+        switch(&["save-detailed"], Ours("--requests", "")),
+        value(&["result-dir"], Text, Ours("--out", "")),
+        value(&["result-filename"], Text, Missing(NO_FILE)),
+        switch(&["trust-remote-code"], Nothing),
+        switch(&["disable-tqdm"], Nothing),
+        value(&["ready-check-timeout-sec"], Number, Nothing),
+    ],
+    reads_stdin: false,
+    known_by: &[&["num-prompts"], &["random-input-len"]],
+    finish,
+};
+
+/// Requests come at random times unless their rate is `inf`, when all come at once.
+fn finish(line: &mut Line) -> Result<(), String> {
+    let prompts = line.number("num-prompts", 1000);
+    let most = line.value("max-concurrency").map(str::to_owned);
+    let rate = line
+        .value("request-rate")
+        .filter(|rate| *rate != "inf")
+        .map(str::to_owned);
+    match rate {
+        Some(rate) if rate.parse::<f64>().is_err() => {
+            return Err(format!("--request-rate: `{rate}` is no rate"));
+        }
+        Some(rate) => {
+            line.add("--rate", format_args!("{rate}/s"));
+            let shape = line.value("burstiness").unwrap_or("1").to_owned();
+            if shape.parse() == Ok(1.0) {
+                line.add("--arrivals", "poisson");
+            } else {
+                line.add("--arrivals", format_args!("gamma={shape}"));
+            }
+            if let Some(most) = most {
+                line.add("--max-in-flight", most);
+            }
+        }
+        None => line.add("--clients", most.unwrap_or_else(|| prompts.to_string())),
+    }
+    line.add("--calls", prompts);
+    add_request(line);
+    let base = line
+        .value("base-url")
+        .map(str::to_owned)
+        .unwrap_or_else(|| {
+            format!(
+                "http://{}:{}",
+                line.value("host").unwrap_or("127.0.0.1"),
+                line.value("port").unwrap_or("8000")
+            )
+        });
+    let endpoint = line.value("endpoint").unwrap_or_default();
+    line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
+    // `--goodput ttft:200 tpot:50` takes several words.
+    for word in std::mem::take(&mut line.words) {
+        if !line.has("goodput") || !word.contains(':') {
+            return Err(format!("`{word}` is one word too many"));
+        }
+        add_goodput(line, &word);
+    }
+    if line.has("model") || line.has("served-model-name") {
+        Ok(())
+    } else {
+        line.add("--model", "NAME");
+        Err("the model is missing: --model NAME".to_owned())
+    }
+}
+
+fn add_request(line: &mut Line) {
+    let model = line.value("served-model-name").or(line.value("model"));
+    if let Some(model) = model.map(str::to_owned) {
+        line.add("--model", model);
+    }
+    let is_chat = line
+        .value("backend")
+        .is_some_and(|backend| backend.ends_with("chat"))
+        || line
+            .value("endpoint")
+            .is_some_and(|path| path.ends_with("chat/completions"));
+    if !is_chat {
+        line.add("--api", "completions");
+    }
+    if line
+        .value("dataset-name")
+        .is_none_or(|name| name == "random")
+    {
+        line.add("--prompt-tokens", line.number("random-input-len", 1024));
+        line.add("--max-tokens", line.number("random-output-len", 128));
+    } else {
+        line.lacks("--dataset-name", DATA);
+    }
+    let mut extra = Vec::new();
+    if line.has("ignore-eos") {
+        extra.push("\"ignore_eos\": true".to_owned());
+    }
+    if let Some(temperature) = line.value("temperature") {
+        extra.push(format!("\"temperature\": {temperature}"));
+    }
+    if !extra.is_empty() {
+        line.add("--extra", format_args!("{{{}}}", extra.join(", ")));
+    }
+    for field in line.values("header") {
+        match field.split_once('=') {
+            Some((name, value)) => line.add_field("-H", name, value),
+            None => line.add("-H", field),
+        }
+    }
+    for pairs in line.values("goodput") {
+        add_goodput(line, &pairs);
+    }
+}

@@ -1,0 +1,40 @@
+//! Lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which has `-R`.
+
+use super::{NO_SCRIPT, add_deadline, add_workers, decimal, take_unverified_target};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_unit};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["wrk", "wrk2"],
+    style: Style::Gnu,
+    flags: &[
+        value(&["c", "connections"], Number, Kept),
+        value(&["d", "duration"], Seconds, Kept),
+        value(&["t", "threads"], Number, Kept),
+        value(&["s", "script"], Text, Missing(NO_SCRIPT)),
+        value(&["H", "header"], Text, Ours("-H", "")),
+        switch(&["L", "latency"], Nothing),
+        switch(&["U", "u_latency"], Nothing),
+        switch(&["B", "batch_latency"], Nothing),
+        value(&["timeout"], Seconds, Kept),
+        value(&["R", "rate"], Decimal, Kept),
+    ],
+    reads_stdin: false,
+    known_by: &[&["t", "c", "d"], &["t", "c"], &["c", "d"], &["R"]],
+    finish,
+};
+
+/// Each connection has a client, and waits for its answer; with `-R` the rate is given.
+fn finish(line: &mut Line) -> Result<(), String> {
+    let connections = line.number("c", 10);
+    let rate = decimal(line, "R");
+    add_workers(line, connections, rate);
+    let duration = with_unit(line.value("d").unwrap_or("10s"), "s");
+    line.add("--duration", duration);
+    if let Some(threads) = line.value("t").map(str::to_owned) {
+        line.add("--workers", threads);
+    }
+    add_deadline(line, "timeout");
+    take_unverified_target(line)
+}

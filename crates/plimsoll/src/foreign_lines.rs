@@ -1,0 +1,283 @@
+//! Lines that were typed without a command of ours: those of other load tools, and a bare URL.
+//!
+//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows becomes ours, and runs, as long as every word of
+//! it has a counterpart. Where one has none, our line is printed, ready to paste, and nothing runs. Called by
+//! [`crate::words`], which prints what a line became.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+
+use plimsoll_model::{input, redaction};
+use plimsoll_protocols::registry;
+
+use crate::commands;
+use crate::console;
+use crate::failure::Failure;
+
+/// Returns the line as ours; `None`: it has a command of ours, or is no line that is known. `words` are those behind
+/// the program's name.
+///
+/// # Errors
+/// Returns an error where a word of a tool's line has no counterpart.
+pub(crate) fn ours(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+    let texts = words.iter().map(|word| word.to_str().map(str::to_owned));
+    let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
+        return Ok(None);
+    };
+    let is_bare = texts.first().is_some_and(|first| is_flag_or_url(first));
+    if is_bare && has_command(words) {
+        return Ok(None);
+    }
+    if let Some(line) = registry::foreign_line(&texts)
+        && (is_bare || !has_command(&words[..1]))
+    {
+        let stdin = line.tool.reads_stdin.then(piped_input).flatten();
+        let translated = line.translate(stdin)?;
+        let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
+        if translated.reasons.is_empty() {
+            return Ok(Some(ours));
+        }
+        console::notice(format_args!("with Plimsoll: plimsoll {}", shown(&ours)));
+        return Err(Failure::usage(
+            format_args!(
+                "that is a line of {}: {}",
+                line.tool.name(),
+                translated.reasons.join("; ")
+            ),
+            "the line above is ours, without what has no counterpart: run it as it is, or change it",
+        ));
+    }
+    if !is_bare {
+        return Ok(None);
+    }
+    let command = texts.iter().find_map(|text| registry::command_for(text));
+    Ok(command.map(|command| {
+        let command = OsString::from(command);
+        std::iter::once(command)
+            .chain(words.iter().cloned())
+            .collect()
+    }))
+}
+
+fn is_flag_or_url(word: &str) -> bool {
+    word.starts_with('-') || word.contains("://")
+}
+
+/// Whether one of these words is a command of ours.
+fn has_command(words: &[OsString]) -> bool {
+    commands::command_of(words)
+        .get_subcommands()
+        .next()
+        .is_some()
+        || words.iter().any(|word| word == "help")
+}
+
+/// Returns what is piped into this command.
+fn piped_input() -> Option<String> {
+    if io::stdin().is_terminal() {
+        return None;
+    }
+    input::stdin_to_string().ok()
+}
+
+/// Returns the words as a shell reads them, ready to paste. The values of header fields whose names are those of
+/// secrets are left to whoever pastes it.
+pub(crate) fn shown(words: &[OsString]) -> String {
+    let shown = words.iter().map(|word| {
+        let word = word.to_string_lossy();
+        let word = match word.split_once(": ") {
+            Some((name, value)) if redaction::is_secret_name(name) && !value.starts_with('$') => {
+                Cow::Owned(format!("{name}: …"))
+            }
+            _ => word,
+        };
+        shell_words::quote(&word).into_owned()
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> Option<String> {
+        let words = shell_words::split(line).expect("words of a shell");
+        let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+        let ours = ours(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
+        Some(shown(&ours))
+    }
+
+    /// A line of another tool, with what is piped into it; whether it runs; ours.
+    struct Case {
+        theirs: String,
+        runs: bool,
+        ours: String,
+    }
+
+    /// The lines of `tests/foreign_lines.txt`: theirs, and below it ours behind `=` (it runs) or `?` (it is answered).
+    fn cases() -> Vec<Case> {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
+        let text = std::fs::read_to_string(file).expect(file);
+        let mut lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let mut cases = Vec::new();
+        while let Some(theirs) = lines.next() {
+            let ours = lines.next().expect(theirs);
+            let (mark, ours) = ours.split_once(' ').expect(ours);
+            assert!(["=", "?"].contains(&mark), "{theirs}: {mark}");
+            cases.push(Case {
+                theirs: theirs.to_owned(),
+                runs: mark == "=",
+                ours: ours.to_owned(),
+            });
+        }
+        cases
+    }
+
+    #[test]
+    fn lines_of_other_tools_become_ours() {
+        plimsoll_protocols::registry::register();
+        let cases = cases();
+        assert!(cases.len() >= 200, "{}", cases.len());
+        for Case { theirs, runs, ours } in cases {
+            let mut words = shell_words::split(&theirs).expect("words of a shell");
+            let pipe = words.iter().position(|word| word == "|");
+            let input = pipe.map(|at| {
+                let before: Vec<String> = words.drain(..=at).collect();
+                before[1].clone()
+            });
+            let (line, reasons) = match registry::foreign_line(&words) {
+                Some(line) => {
+                    let translated = line
+                        .translate(input)
+                        .unwrap_or_else(|e| panic!("{theirs}: {e:?}"));
+                    (
+                        translated.words.into_iter().map(OsString::from).collect(),
+                        translated.reasons,
+                    )
+                }
+                None => {
+                    let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+                    (
+                        super::ours(&words).expect(&theirs).expect(&theirs),
+                        Vec::new(),
+                    )
+                }
+            };
+            assert_eq!(shown(&line), ours, "{theirs}");
+            assert_eq!(reasons.is_empty(), runs, "{theirs}: {reasons:?}");
+        }
+    }
+
+    /// No line is suggested that would be refused.
+    #[test]
+    fn every_suggested_line_is_read_by_our_parser() {
+        plimsoll_protocols::registry::register();
+        for Case { theirs, ours, .. } in cases() {
+            let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
+            let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
+            let read = commands::command_of(&words).try_get_matches_from(&words);
+            let matches = read.unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let cli = commands::Cli::of(&matches);
+            assert!(cli.is_ok(), "{theirs}: {ours}: {:?}", cli.err());
+        }
+    }
+
+    /// Holds a table to what the tool itself prints of its flags: those with a value have a placeholder.
+    fn check_against_help(tool: &str, arguments: &[&str]) {
+        let printed = std::process::Command::new(tool).args(arguments).output();
+        let printed = printed.unwrap_or_else(|e| panic!("{tool}: {e}: `make setup` installs it"));
+        let help = String::from_utf8_lossy(&printed.stdout).into_owned();
+        let table = registry::foreign_line(&[tool.to_owned()]).expect(tool).tool;
+        let mut checked = 0;
+        for line in help
+            .lines()
+            .map(str::trim_start)
+            .filter(|line| line.starts_with('-'))
+        {
+            // What stands before two spaces, or before the description of curl's: flags, and a placeholder in <>.
+            let spelled = line.split("  ").next().unwrap_or_default();
+            let takes_value = spelled.contains("=<")
+                || spelled.contains("=(")
+                || spelled
+                    .split_whitespace()
+                    .any(|word| word.starts_with(['<', '[']));
+            let names = spelled
+                .split([' ', ',', '='])
+                .filter(|word| word.starts_with('-'));
+            let names: Vec<&str> = names.map(|word| word.trim_start_matches('-')).collect();
+            for flag in table
+                .flags
+                .iter()
+                .filter(|flag| flag.names().iter().any(|name| names.contains(name)))
+            {
+                assert_eq!(flag.takes_value(), takes_value, "{tool}: {line}");
+                checked += 1;
+            }
+        }
+        assert!(checked > 25, "{tool}: {checked}");
+    }
+
+    #[test]
+    fn flags_of_curl_and_h2load_match_their_help() {
+        check_against_help("curl", &["--help", "all"]);
+        check_against_help("h2load", &["--help"]);
+    }
+
+    #[test]
+    fn bare_urls_choose_command_by_scheme() {
+        plimsoll_protocols::registry::register();
+        for (line, ours) in [
+            ("http://a:1/b", Some("http http://a:1/b")),
+            ("https://a --rate 5", Some("http https://a --rate 5")),
+            (
+                "-X POST -d '{}' http://a",
+                Some("http -X POST -d '{}' http://a"),
+            ),
+            ("-q ws://a:1", Some("ws -q ws://a:1")),
+            ("grpcs://a:1 -m a.B/C", Some("grpc grpcs://a:1 -m a.B/C")),
+            ("sofa://a:1", Some("bolt sofa://a:1")),
+            ("session://a:1", Some("session session://a:1")),
+            ("ftp://a:1", None),
+            ("http http://a:1", None),
+            ("-q run http://a:1", None),
+            ("--version", None),
+            ("-h", None),
+            ("localhost:80", None),
+        ] {
+            assert_eq!(translated(line).as_deref(), ours, "{line}");
+        }
+    }
+
+    #[test]
+    fn secrets_of_fields_are_not_printed() {
+        let line = "curl -H 'authorization: Bearer hush' -H 'x-a: b' http://a -u me:hush";
+        let shown = translated(line).expect("a line");
+        assert!(
+            !shown.contains("hush") && !shown.contains("bWU6"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("-H 'authorization: …' -H 'x-a: b'"),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn words_without_counterpart_are_named() {
+        let words = ["hey", "-o", "csv", "http://a"].map(OsString::from);
+        let failure = ours(&words).expect_err("no counterpart").to_string();
+        assert!(
+            failure.starts_with("that is a line of hey: `-o` has no counterpart"),
+            "{failure}"
+        );
+        let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);
+        let failure = ours(&words).expect_err("no flag of hey").to_string();
+        assert!(
+            failure.contains("`--vus` is not a flag of hey"),
+            "{failure}"
+        );
+    }
+}

@@ -1,0 +1,855 @@
+//! What a flag that no command has means: names that other tools give to what flags do here.
+//!
+//! clap suggests the flag that is spelled alike (`--cert` for `--cacert`). This table suggests the one that means the
+//! same. It is used for errors alone: a flag that means just what one of ours means, and nothing else anywhere, may be
+//! an alias where ours is defined. Called by [`crate::arguments`].
+
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::builder::StyledStr;
+use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
+
+use crate::flag_names;
+
+/// Names of other tools without their dashes, and what means the same here: of several the first whose flags the
+/// command has. `{N}` is the value that was typed, or that word.
+type Synonym = (&'static [&'static str], &'static [&'static str]);
+
+/// Synonyms by subject: the load, the request, links, results.
+const SYNONYMS: &[Synonym] = &[
+    // How many clients, calls, connections and threads.
+    (&["vus", "u"], &["--clients {N}"]),
+    (
+        &[
+            "users",
+            "num-users",
+            "virtual-users",
+            "workers-per-client",
+            "parallel",
+            "max-concurrency",
+            "num-clients",
+            "no-of-workers",
+        ],
+        &["--clients {N}"],
+    ),
+    (&["concurrency"], &["--clients {N}"]),
+    (
+        &[
+            "iterations",
+            "i",
+            "num-requests",
+            "request-count",
+            "num-prompts",
+            "number",
+            "amount",
+            "max-requests",
+            "total-requests",
+            "num-calls",
+            "num",
+        ],
+        &["--calls {N}"],
+    ),
+    (
+        &["conns", "num-connections", "max-connections", "pool-size"],
+        &["--connections {N}"],
+    ),
+    (&["threads", "t", "cpus", "num-threads"], &["--workers {N}"]),
+    (&["max-concurrent-streams", "streams"], &["--clients {N}"]),
+    // How fast, how long, and in what shape.
+    (
+        &[
+            "R",
+            "r",
+            "qps",
+            "rps",
+            "tps",
+            "throughput",
+            "request-rate",
+            "requests-per-second",
+            "query-per-second",
+            "arrival-rate",
+            "target-rate",
+            "req-rate",
+            "load",
+        ],
+        &["--rate {N}/s"],
+    ),
+    (&["q"], &["--rate {N}/s"]),
+    (
+        &[
+            "time",
+            "D",
+            "benchmark-duration",
+            "run-time",
+            "runtime",
+            "test-time",
+            "time-limit",
+            "max-duration",
+            "seconds",
+        ],
+        &["--duration {TIME}"],
+    ),
+    (
+        &[
+            "warm-up-time",
+            "warm-up",
+            "warmup-time",
+            "warmup-duration",
+            "ramp-up",
+            "skip-first",
+            "skipFirst",
+            "w",
+        ],
+        &["--warmup {TIME}"],
+    ),
+    (
+        &[
+            "stage",
+            "stages",
+            "load-schedule",
+            "load-step",
+            "ramp",
+            "spawn-rate",
+            "hatch-rate",
+            "step-load",
+        ],
+        &["--save-plan FILE", "PLAN"],
+    ),
+    (
+        &["burst", "burst-rate", "burst-delay", "burstiness"],
+        &["--arrivals gamma=0.1"],
+    ),
+    (
+        &["poisson", "exponential", "jitter"],
+        &["--arrivals poisson"],
+    ),
+    (
+        &["arrival-pattern", "request-rate-mode", "distribution"],
+        &["--arrivals {SPACING}"],
+    ),
+    (
+        &["sleep", "think-time", "wait-time", "delay-between-calls"],
+        &["--think {TIME}"],
+    ),
+    (
+        &["max-inflight", "inflight", "max-pending", "limit"],
+        &["--max-in-flight {N}"],
+    ),
+    (
+        &["async", "latency-correction", "open-loop"],
+        &["--rate 100/s"],
+    ),
+    (
+        &["trace-file", "mooncake-trace", "access-log"],
+        &["--replay {FILE}"],
+    ),
+    // What a call may take, and what it has to meet.
+    (
+        &[
+            "timeout",
+            "max-time",
+            "request-timeout",
+            "call-timeout",
+            "response-timeout",
+            "rpc-timeout",
+        ],
+        &["--deadline {TIME}"],
+    ),
+    (
+        &["dial-timeout", "connection-timeout"],
+        &["--connect-timeout {TIME}"],
+    ),
+    (
+        &[
+            "threshold",
+            "thresholds",
+            "slo",
+            "sla",
+            "assert",
+            "assertion",
+            "expect-latency",
+            "ensure",
+            "fail-on",
+        ],
+        &["--objective 'p99 < 10ms'"],
+    ),
+    (
+        &["max-error-rate", "error-threshold", "failure-rate"],
+        &["--objective 'errors < 0.1%'"],
+    ),
+    (
+        &["abort-on-fail", "abortOnFail", "fail-fast", "early-stop"],
+        &["--abort-after 5s"],
+    ),
+    (
+        &["expect-status", "status", "status-code", "ok-status"],
+        &["--expect {STATUS}"],
+    ),
+    (
+        &["expect-text", "expect-string", "contains"],
+        &["--expect-body {TEXT}"],
+    ),
+    (&["retry", "retries", "max-retries"], &["--no-retry"]),
+    // The request.
+    (&["request", "m", "http-method", "verb"], &["-X {METHOD}"]),
+    (&["call", "rpc", "procedure", "service"], &["-m {METHOD}"]),
+    (
+        &["H", "header", "headers", "rpc-header"],
+        &["-H '{NAME: VALUE}'", "--metadata '{NAME: VALUE}'"],
+    ),
+    (
+        &["metadata", "m"],
+        &["--metadata '{NAME: VALUE}'", "-H '{NAME: VALUE}'"],
+    ),
+    (
+        &[
+            "u",
+            "user",
+            "a",
+            "auth",
+            "basic-auth",
+            "basic",
+            "userpass",
+            "username",
+            "password",
+        ],
+        &[
+            "-H 'authorization: $AUTH'",
+            "--metadata 'authorization: $AUTH'",
+        ],
+    ),
+    (
+        &["oauth2-bearer", "bearer", "token", "auth-token", "jwt"],
+        &[
+            "-H 'authorization: $TOKEN'",
+            "--metadata 'authorization: $TOKEN'",
+        ],
+    ),
+    (
+        &["api-key", "openai-api-key", "apikey"],
+        &["--api-key-env NAME", "-H 'authorization: $TOKEN'"],
+    ),
+    (
+        &["T", "content-type", "media-type", "mime"],
+        &["-H 'content-type: {TYPE}'"],
+    ),
+    (&["A", "accept"], &["-H 'accept: {TYPE}'"]),
+    (
+        &["user-agent", "U"],
+        &["--user-agent {TEXT}", "-H 'user-agent: {TEXT}'"],
+    ),
+    (&["b", "cookie", "cookies", "C"], &["-H 'cookie: {COOKIE}'"]),
+    (&["e", "referer", "referrer"], &["-H 'referer: {URL}'"]),
+    (
+        &[
+            "b",
+            "body",
+            "payload",
+            "data-raw",
+            "data-ascii",
+            "json-body",
+            "message",
+            "post-data",
+        ],
+        &["-d {BODY}"],
+    ),
+    (
+        &[
+            "D",
+            "data-file",
+            "body-file",
+            "f",
+            "file",
+            "input",
+            "p",
+            "postfile",
+            "input-file",
+        ],
+        &["-d @{FILE}", "--rows {FILE}"],
+    ),
+    (
+        &["data-binary", "binary-file", "B", "protobuf"],
+        &["--data-binary @{FILE}", "-d @{FILE}"],
+    ),
+    (&["data-urlencode", "form", "F"], &["-d {BODY}"]),
+    (
+        &[
+            "csv",
+            "params",
+            "dataset",
+            "dataset-path",
+            "data-source",
+            "feeder",
+            "targets",
+            "urls",
+        ],
+        &["--rows {FILE}"],
+    ),
+    (&["script", "lua"], &["--rows {FILE}"]),
+    (
+        &["protoset", "descriptor", "descriptors"],
+        &["--descriptor-set {FILE}"],
+    ),
+    (
+        &[
+            "protoset-path",
+            "I",
+            "import-paths",
+            "proto-path",
+            "include",
+        ],
+        &["--import-path {DIR}"],
+    ),
+    (
+        &["reflect", "use-reflection", "server-reflection"],
+        &["--reflection"],
+    ),
+    (
+        &["enable-compression", "gzip", "compress"],
+        &["--compression gzip", "--compressed"],
+    ),
+    (
+        &["authority"],
+        &["--authority {AUTHORITY}", "--host {HOST}"],
+    ),
+    (
+        &["vhost", "host-header", "virtual-host"],
+        &["--host {HOST}", "--authority {AUTHORITY}"],
+    ),
+    (
+        &["h2", "http2", "h2c", "http2-prior-knowledge"],
+        &["--http-version 2"],
+    ),
+    (&["h1", "http1", "http1.1"], &["--http-version 1.1"]),
+    (
+        &["alpn", "no-tls-proto", "alpn-list"],
+        &["--http-version auto"],
+    ),
+    (&["sse", "stream-response", "streaming"], &["--stream sse"]),
+    (&["stream-interval"], &["--pace {TIME}"]),
+    (&["stream-call-count"], &["--messages {N}"]),
+    (&["stream-call-duration"], &["--stream-duration {TIME}"]),
+    (
+        &["max-msg-sz", "max-recv-message-size", "max-message-size"],
+        &["--max-message {SIZE}"],
+    ),
+    (&["max-body-size", "max-filesize"], &["--max-body {SIZE}"]),
+    // A language model.
+    (
+        &["model-name", "model-names", "served-model-name"],
+        &["--model {NAME}"],
+    ),
+    (
+        &[
+            "isl",
+            "input-len",
+            "random-input-len",
+            "synthetic-input-tokens-mean",
+            "input-tokens",
+        ],
+        &["--prompt-tokens {N}"],
+    ),
+    (
+        &[
+            "osl",
+            "output-len",
+            "random-output-len",
+            "output-tokens-mean",
+            "max-output-tokens",
+            "output-tokens",
+        ],
+        &["--max-tokens {N}"],
+    ),
+    (
+        &["extra-inputs", "extra-body", "extra-request-body"],
+        &["--extra {JSON}"],
+    ),
+    (&["endpoint-type", "backend"], &["--api {chat}"]),
+    (&["system-prompt"], &["--system {TEXT}"]),
+    (
+        &["num-turns", "session-turns-mean", "conversation-turns"],
+        &["--turns {N}"],
+    ),
+    // Connections and their security.
+    (
+        &[
+            "k",
+            "skipTLS",
+            "skip-tls",
+            "insecure-skip-tls-verify",
+            "no-verify",
+            "no-check-certificate",
+            "tls-skip-verify",
+            "insecure-skip-verify",
+            "skip-verify",
+        ],
+        &["--insecure"],
+    ),
+    (
+        &[
+            "cacert",
+            "CAfile",
+            "cafile",
+            "ca-file",
+            "root-certs",
+            "root-ca",
+            "ca-cert",
+            "tls-ca",
+            "truststore",
+            "capath",
+        ],
+        &["--ca {FILE}"],
+    ),
+    (
+        &["E", "client-cert", "certificate", "cert-file", "tls-cert"],
+        &["--cert {FILE}"],
+    ),
+    (
+        &[
+            "private-key",
+            "client-key",
+            "key-file",
+            "tls-key",
+            "keyfile",
+        ],
+        &["--key {FILE}"],
+    ),
+    (
+        &[
+            "sni",
+            "servername",
+            "cname",
+            "tls-server-name",
+            "server-hostname",
+        ],
+        &["--server-name {NAME}"],
+    ),
+    (
+        &[
+            "ciphers",
+            "ciphersuites",
+            "tls13-ciphers",
+            "cipher",
+            "cipher-suites",
+        ],
+        &["--suite {SUITE}"],
+    ),
+    (&["curves", "groups"], &["--group {GROUP}"]),
+    (
+        &[
+            "tlsv1.3",
+            "tls1.3",
+            "tls1_3",
+            "tls-max",
+            "min-tls",
+            "tls-min-version",
+        ],
+        &["--tls-version 1.3"],
+    ),
+    (&["tlsv1.2", "tls1.2", "tls1_2"], &["--tls-version 1.2"]),
+    (&["pinnedpubkey", "fingerprint"], &["--pin {FINGERPRINT}"]),
+    (
+        &[
+            "session-tickets",
+            "reuse",
+            "tls-resume",
+            "session-resumption",
+        ],
+        &["--resume"],
+    ),
+    (&["crlfile", "crl-file"], &["--crl {FILE}"]),
+    (
+        &["keylog", "sslkeylogfile", "ssl-key-log"],
+        &["--key-log {FILE}"],
+    ),
+    (&["0rtt", "tls-early-data", "zero-rtt"], &["--early-data"]),
+    (
+        &[
+            "disable-keepalive",
+            "disableKeepAlives",
+            "no-keepalive",
+            "no-connection-reuse",
+            "new-connections",
+            "close",
+        ],
+        &["--cold"],
+    ),
+    (
+        &[
+            "connection-active-timeout",
+            "max-connection-age",
+            "max-conn-age",
+        ],
+        &["--connection-lifetime {TIME}"],
+    ),
+    (
+        &["requests-per-connection", "max-requests-per-connection"],
+        &["--calls-per-connection {N}"],
+    ),
+    (
+        &["connections-per-second", "conn-rate"],
+        &["--connect-rate {N}/s"],
+    ),
+    (
+        &[
+            "x",
+            "http-proxy",
+            "https-proxy",
+            "socks5",
+            "socks5-hostname",
+            "all-proxy",
+        ],
+        &["--proxy {URL}"],
+    ),
+    (&["connect-to"], &["--resolve NAME:PORT:ADDRESS"]),
+    (
+        &[
+            "interface",
+            "laddr",
+            "local-ips",
+            "local-address",
+            "source-ip",
+            "bind-address",
+        ],
+        &["--source {ADDRESS}"],
+    ),
+    (&["dns-ttl", "ttl"], &["--resolve-interval {TIME}"]),
+    // Results.
+    (
+        &[
+            "o",
+            "O",
+            "output",
+            "output-dir",
+            "result-dir",
+            "artifact-dir",
+            "output-artifact-dir",
+            "report-dir",
+            "save-result",
+        ],
+        &["--out {DIR}"],
+    ),
+    (
+        &["format", "output-format", "print-json", "json-output"],
+        &["--json"],
+    ),
+    (
+        &["summary-export", "export-json", "log-file", "result-file"],
+        &["--json"],
+    ),
+    (&["html-report", "report-html"], &["--html {FILE}"]),
+    (&["junit-xml", "junit-report", "xml"], &["--junit {FILE}"]),
+    (
+        &[
+            "latency",
+            "latencies",
+            "percentiles",
+            "u_latency",
+            "histogram",
+            "L",
+        ],
+        &["--json"],
+    ),
+    (
+        &["record-requests", "save-detailed", "log-requests"],
+        &["--requests"],
+    ),
+    (&["random-seed", "rand-seed"], &["--seed {N}"]),
+    (
+        &["run-name", "test-name", "title", "tag", "label"],
+        &["--name {NAME}"],
+    ),
+    (
+        &["no-tui", "no-progress", "disable-tqdm", "no-ui", "headless"],
+        &["--progress none"],
+    ),
+    (&["silent", "s"], &["--quiet"]),
+    (&["debug", "vv", "log-level"], &["--verbose"]),
+    (&["plan-only", "check", "validate"], &["--dry-run"]),
+    (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
+];
+
+/// Flags of ours that take no value, and what a number behind them means: `-q 100` is the rate of other tools.
+const NUMBERED_SWITCHES: [(&str, &str); 2] =
+    [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
+
+/// Adds to the error of an unknown flag what it means; `command` is all of ours, and `typed` the whole line.
+pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -> Error {
+    if error.kind() != ErrorKind::UnknownArgument {
+        return error;
+    }
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return error;
+    };
+    let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
+    let command = innermost(command, &words);
+    let found = match meaning(command, unknown, &words) {
+        Some(ours) => Some((unknown.clone(), ours)),
+        None => numbered(command, &words),
+    };
+    let Some((theirs, ours)) = found else {
+        return error;
+    };
+    let tip = if ours == "PLAN" {
+        format!(
+            "a load that changes is a plan's: steps = [{{ from = \"0/s\", to = \"100/s\", for = \"30s\" }}]"
+        )
+    } else {
+        format!("`{theirs}` of other tools is `{ours}` here")
+    };
+    error.remove(ContextKind::SuggestedArg);
+    error.insert(
+        ContextKind::Suggested,
+        ContextValue::StyledStrs(vec![StyledStr::from(tip)]),
+    );
+    let usage = command.clone().render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+    error
+}
+
+/// The command that was typed.
+fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
+    let mut found = command;
+    for word in words.iter().skip(1) {
+        found = found.find_subcommand(word).unwrap_or(found);
+    }
+    found
+}
+
+/// What means here what an unknown flag means elsewhere, with the value that was typed.
+fn meaning(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+    let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
+    let ours = candidates(name).find(|ours| has_all(command, ours))?;
+    Some(filled_in(ours, value_of(unknown, words)))
+}
+
+fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
+    let known = SYNONYMS
+        .iter()
+        .filter(move |(theirs, _)| theirs.contains(&name));
+    known.flat_map(|(_, ours)| ours.iter().copied())
+}
+
+/// Whether `command` has the flags that a text names.
+fn has_all(command: &Command, text: &str) -> bool {
+    if text == "PLAN" {
+        return true;
+    }
+    let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
+    let short = shorts
+        .find(|word| word.len() == 1)
+        .and_then(|word| word.chars().next());
+    let has_short = |short| {
+        command
+            .get_arguments()
+            .any(|arg| arg.get_short() == Some(short))
+    };
+    let has_long = |flag: &str| {
+        let longs = command.get_arguments().filter_map(clap::Arg::get_long);
+        let is_global = ["--progress", "--quiet", "--verbose"].contains(&flag);
+        is_global
+            || longs
+                .map(|long| format!("--{long}"))
+                .any(|long| long == flag)
+    };
+    short.is_none_or(has_short) && flag_names::named_in(text).all(has_long)
+}
+
+/// The value of a flag in a line: attached, or the next word.
+fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
+    let at = words.iter().position(|word| word.starts_with(flag))?;
+    let attached = words[at][flag.len()..].trim_start_matches('=');
+    if !attached.is_empty() {
+        return Some(attached);
+    }
+    let next = words.get(at + 1).copied();
+    next.filter(|next| !next.starts_with('-') && !next.contains("://"))
+}
+
+/// Puts the value into a text that has a place for one; a value that has a unit needs none.
+fn filled_in(text: &str, value: Option<&str>) -> String {
+    let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
+        return text.to_owned();
+    };
+    let placeholder = &text[begin + 1..end];
+    let value = value.unwrap_or(placeholder);
+    let is_number = value.parse::<f64>().is_ok();
+    let rest = &text[end + 1..];
+    let rest = if rest == "/s" && !is_number && value != placeholder {
+        ""
+    } else {
+        rest
+    };
+    let unit = if placeholder == "TIME" && is_number {
+        "s"
+    } else {
+        ""
+    };
+    let quoted = text[..begin].contains('\'');
+    let value = if quoted {
+        value.replace('\'', "'\\''")
+    } else {
+        shell_words::quote(value).into_owned()
+    };
+    format!("{}{value}{unit}{rest}", &text[..begin])
+}
+
+/// A switch of ours with a number behind it, and what that means.
+fn numbered(command: &Command, words: &[&str]) -> Option<(String, String)> {
+    words.windows(2).find_map(|pair| {
+        let (flag, ours) = NUMBERED_SWITCHES
+            .iter()
+            .find(|(flag, _)| pair[0] == *flag)?;
+        let is_number = pair[1].chars().all(|c| c.is_ascii_digit());
+        (is_number && has_all(command, ours)).then(|| {
+            (
+                format!("{flag} {}", pair[1]),
+                filled_in(ours, Some(pair[1])),
+            )
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands;
+
+    /// The commands that put load, by their names.
+    fn load_commands() -> Vec<Command> {
+        let puts_load = |command: &Command| {
+            let mut longs = command.get_arguments().filter_map(clap::Arg::get_long);
+            longs.any(|long| long == "connections")
+        };
+        let all = commands::command();
+        all.get_subcommands()
+            .filter(|command| puts_load(command))
+            .cloned()
+            .collect()
+    }
+
+    #[test]
+    fn every_synonym_names_flags_of_a_load_command() {
+        let commands = load_commands();
+        assert!(
+            commands.len() > 8 && SYNONYMS.len() >= 80,
+            "{}",
+            SYNONYMS.len()
+        );
+        for (theirs, ours) in SYNONYMS {
+            for ours in *ours {
+                let has = commands.iter().any(|command| has_all(command, ours));
+                assert!(has, "{theirs:?}: no command has {ours}");
+            }
+        }
+    }
+
+    /// Each synonym for each command: what is suggested is read by that command.
+    #[test]
+    fn suggestions_are_read_by_the_command() {
+        let mut suggested = 0;
+        for command in load_commands() {
+            for name in SYNONYMS.iter().flat_map(|(theirs, _)| theirs.iter()) {
+                let unknown = if name.len() == 1 {
+                    format!("-{name}")
+                } else {
+                    format!("--{name}")
+                };
+                let Some(ours) = meaning(&command, &unknown, &[&unknown]) else {
+                    continue;
+                };
+                if ours == "PLAN" {
+                    continue;
+                }
+                let words = shell_words::split(&ours).expect("words of a shell");
+                let line = std::iter::once("plimsoll".to_owned()).chain(words);
+                let read = command
+                    .clone()
+                    .ignore_errors(false)
+                    .try_get_matches_from(line);
+                let kind = read.err().map(|error| error.kind());
+                assert_ne!(
+                    kind,
+                    Some(ErrorKind::UnknownArgument),
+                    "{}: {ours}",
+                    command.get_name()
+                );
+                suggested += 1;
+            }
+        }
+        assert!(suggested > 1000, "{suggested}");
+    }
+
+    fn said(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let command = commands::command();
+        let error = command
+            .clone()
+            .try_get_matches_from(&words)
+            .expect_err(line);
+        explain(error, &command, &words).render().to_string()
+    }
+
+    #[test]
+    fn unknown_flags_are_explained_by_meaning() {
+        for (line, ours) in [
+            (
+                "plimsoll http http://x --vus 5",
+                "`--vus` of other tools is `--clients 5` here",
+            ),
+            (
+                "plimsoll http http://x --cacert ca.pem",
+                "is `--ca ca.pem` here",
+            ),
+            (
+                "plimsoll http http://x --timeout 3s",
+                "is `--deadline 3s` here",
+            ),
+            (
+                "plimsoll http http://x --timeout=3",
+                "is `--deadline 3s` here",
+            ),
+            (
+                "plimsoll http http://x --threshold p(95)<200",
+                "is `--objective 'p99 < 10ms'` here",
+            ),
+            (
+                "plimsoll http http://x --requests 200",
+                "`--requests 200` of other tools is `--calls 200` here",
+            ),
+            (
+                "plimsoll http -q 100 http://x",
+                "`-q 100` of other tools is `--rate 100/s` here",
+            ),
+            ("plimsoll grpc grpc://x:1 -t2", "is `--workers 2` here"),
+            (
+                "plimsoll http http://x -T text/plain",
+                "is `-H 'content-type: text/plain'` here",
+            ),
+            ("plimsoll grpc grpc://x:1 -H a", "is `--metadata 'a'` here"),
+            (
+                "plimsoll http http://x --disable-keepalive",
+                "is `--cold` here",
+            ),
+            (
+                "plimsoll run x.toml --stages 3",
+                "`--stages` of other tools is `--save-plan",
+            ),
+            (
+                "plimsoll grpc grpc://x:1 --servername a",
+                "is `--server-name a` here",
+            ),
+        ] {
+            let text = said(line);
+            assert!(text.contains(ours), "{line}: {text}");
+            assert!(!text.contains("similar"), "{line}: {text}");
+        }
+        let text = said("plimsoll http http://x --durration 3s");
+        assert!(
+            text.contains("similar argument exists: '--duration'"),
+            "{text}"
+        );
+        assert!(!said("plimsoll http http://x --user me:hush").contains("hush"));
+    }
+}

@@ -1,0 +1,97 @@
+//! Lines of other tools, and lines without a load, against servers.
+
+use super::*;
+
+/// Runs a command that must be refused as typed wrongly; what it printed for people.
+fn refused(place: &Place, arguments: &[&str]) -> String {
+    let ended = place.run(arguments);
+    let said = stderr_of(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
+    said
+}
+
+#[test]
+fn line_of_another_tool_makes_its_calls() {
+    let place = Place::new();
+    let server = place.serve(&["files"]);
+    let url = format!("http://{}/bytes/1KiB", server.address());
+    for (line, calls, clients) in [
+        (vec!["hey", "-n", "20", "-c", "4", &url], 20, 4),
+        (vec!["-n", "12", "-c", "3", "-k", &url], 12, 3),
+        (vec!["curl", "-s", &url], 1, 1),
+        (vec!["h2load", "--h1", "-n8", "-c2", &url], 8, 2),
+    ] {
+        let mut command = place.command(&line);
+        command
+            .env("PLIMSOLL_OUT", "run")
+            .env("PLIMSOLL_JSON", "true");
+        let ended = output(&mut command, LONGEST);
+        let said = stderr_of(&ended);
+        assert_eq!(ended.status.code(), Some(0), "{line:?}: {said}");
+        assert!(said.contains("as: plimsoll http http://"), "{said}");
+        let run: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
+        let run = support::only_run(&run);
+        assert_eq!(run["total"]["ok"], calls, "{line:?}");
+        let plan = place.read("run/plan.toml");
+        assert!(plan.contains(&format!("clients = {clients}\n")), "{plan}");
+    }
+}
+
+#[test]
+fn line_without_counterpart_ends_with_usage_error() {
+    let place = Place::new();
+    let line = [
+        "hey",
+        "-n",
+        "5",
+        "-c",
+        "1",
+        "-o",
+        "csv",
+        "http://127.0.0.1:1/",
+    ];
+    let said = refused(&place, &line);
+    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5\n";
+    assert!(
+        said.contains(ours) && said.contains("line of hey"),
+        "{said}"
+    );
+    let line = ["k6", "run", "--vus", "3", "--duration", "5s", "x.js"];
+    let said = refused(&place, &line);
+    let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s\n";
+    assert!(said.contains(ours), "{said}");
+}
+
+#[test]
+fn host_and_port_alone_are_a_target() {
+    let place = Place::new();
+    let server = place.serve(&["score"]);
+    let address = server.address();
+    let mut arguments = vec![
+        "grpc",
+        &address,
+        "--clients",
+        "2",
+        "--calls",
+        "10",
+        "--out",
+        "run",
+    ];
+    arguments.extend(SCORE);
+    let said = place.expect(0, &arguments);
+    assert!(said.contains("10 ok"), "{said}");
+    let shown = place.expect(0, &["http", "a.test:443/x", "--dry-run"]);
+    assert!(shown.contains("https://a.test:443/x"), "{shown}");
+    let shown = place.expect(
+        0,
+        &[
+            "http://a.test/x",
+            "--rate",
+            "5",
+            "--duration",
+            "2",
+            "--dry-run",
+        ],
+    );
+    assert!(shown.contains("5/s") && shown.contains("2s"), "{shown}");
+}
