@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos};
+use super::{FIRST_NS, Law, LawError, Request, Settings, Within, nanos};
 use crate::units::Period;
 
 /// The shortest mean time between two stalls, nanoseconds: each of them is remembered.
@@ -52,7 +52,7 @@ impl Standstills {
     /// Draws stalls until one begins after `at`.
     fn draw_until(&mut self, at: u64) {
         while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
-            let end = self.known.last().map_or(0, |(_, end)| *end);
+            let end = self.known.last().map_or(FIRST_NS, |(_, end)| *end);
             // At least a nanosecond lies between two, so that this ends.
             let gap = (self.every * self.draws.exponential()).round().max(1.0);
             let begins = end.saturating_add(gap as u64);
