@@ -264,3 +264,19 @@ fn known_server_refuses_bad_law_and_taken_file() {
     );
     assert_eq!(place.read("envelope.jsonl"), "mine");
 }
+
+#[test]
+fn known_server_refuses_several_processes_by_name() {
+    let place = Place::new();
+    fs::write(place.path("law.toml"), BIMODAL).unwrap();
+    let flags = ["serve", "known", "--law", "law.toml", "--processes", "2"];
+    let output = place.run(&[&flags[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr_of(&output);
+    assert!(
+        said.contains("--processes 2: serve known: one process numbers all requests"),
+        "{said}"
+    );
+    assert!(said.contains("--workers N"), "{said}");
+    assert!(!place.path("envelope.jsonl").exists());
+}
