@@ -17,6 +17,11 @@ const SHORTEST_NS: u64 = 1_000;
 /// Number of ways in which a length is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
+/// How much later than it came an answer may be read without a trace in the records: a wait and the work after it, each
+/// too short to be a pause. Where the least time of each call is known, it has that lateness taken off, and what the
+/// records show of all calls together has not. Nanoseconds.
+pub(crate) const UNRECORDED_NS: u64 = 2_000_000;
+
 /// Returns how many of `n` times may be longer than their quantile `p` (0–1).
 pub(crate) fn beyond(p: f64, n: u64) -> u64 {
     // Corrects a product that rounding put just above a whole number.
@@ -208,16 +213,19 @@ impl<'a> LowEnds<'a> {
     /// Returns the lower bound of the value that at most `n` of the times exceed, in nanoseconds.
     fn exceeded_by(&self, n: u64) -> u64 {
         let of_all = self.lateness.low_end(&self.tail, n);
-        let least = self.least.as_ref();
-        least.map_or(of_all, |(tail, _)| of_all.max(tail.exceeded_by(n)))
+        self.least.as_ref().map_or(of_all, |(tail, _)| {
+            let of_all = of_all.saturating_sub(UNRECORDED_NS);
+            of_all.max(tail.exceeded_by(n))
+        })
     }
 
     /// Returns the lower bound of the mean, in nanoseconds.
     pub fn mean(&self) -> f64 {
         let of_each = self.lateness.sum_ns / self.tail.len.max(1) as f64;
         let of_all = (self.mean_ns - of_each).max(0.0);
-        let least = self.least.as_ref();
-        least.map_or(of_all, |(_, mean_ns)| of_all.max(*mean_ns))
+        self.least.as_ref().map_or(of_all, |(_, mean_ns)| {
+            (of_all - UNRECORDED_NS as f64).max(*mean_ns)
+        })
     }
 }
 
@@ -306,6 +314,20 @@ mod tests {
         let lateness = Lateness::of(&record);
         let low = LowEnds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
+    }
+
+    #[test]
+    fn lower_end_excludes_late_reads_without_pauses() {
+        let mut record = StageRecord::default();
+        record.response.record_n(1_140_000, 100);
+        record.pacing.record_n(4_000, 100);
+        // Each answer was read 60 µs after it had come.
+        record.response_low.record_n(1_076_000, 100);
+        let lateness = Lateness::of(&record);
+        let low = LowEnds::of_responses(&record, &lateness);
+        assert_eq!(low.quantile(0.5) / 10_000, 107);
+        assert_eq!(low.max() / 10_000, 107);
+        assert!((1.07e6..1.08e6).contains(&low.mean()), "{}", low.mean());
     }
 
     /// Calls are sent late and read late, by lengths that are not known for each call.

@@ -265,3 +265,50 @@ fn known_server_refuses_bad_law_and_taken_file() {
     );
     assert_eq!(place.read("envelope.jsonl"), "mine");
 }
+
+#[test]
+fn known_server_refuses_several_processes_by_name() {
+    let place = Place::new();
+    fs::write(place.path("law.toml"), BIMODAL).unwrap();
+    let flags = ["serve", "known", "--law", "law.toml", "--processes", "2"];
+    let output = place.run(&[&flags[..], &["--listen", "127.0.0.1:0"]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    let said = stderr_of(&output);
+    assert!(
+        said.contains("--processes 2: serve known: one process numbers all requests"),
+        "{said}"
+    );
+    assert!(said.contains("--workers N"), "{said}");
+    assert!(!place.path("envelope.jsonl").exists());
+}
+
+#[test]
+fn known_server_answers_event_streams_over_http_1() {
+    let place = Place::new();
+    let server = serve(&place, "law", BIMODAL, &[]);
+    let url = format!("http://127.0.0.1:{}/", server.port);
+    let events = ["--stream", "sse", "--header", "accept: text/event-stream"];
+    load(
+        &place,
+        &url,
+        "run",
+        &[&events[..], &["--connections", "8"]].concat(),
+    );
+    let mut client = TcpStream::connect(server.address()).unwrap();
+    let request =
+        "GET / HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\nconnection: close\r\n\r\n";
+    client.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.contains("Content-Type: text/event-stream") && answer.ends_with("data: known\n\n"),
+        "{answer}"
+    );
+    stop(server);
+    let run: Value = serde_json::from_str(&place.read("run/run.json")).unwrap();
+    let messages = &run["total"]["messages"];
+    assert_eq!(messages["received"], 40, "{run}");
+    // The histogram keeps three digits.
+    let first_us = messages["first_message"]["min_us"].as_f64().unwrap();
+    assert!(first_us >= 1998.0, "{first_us}");
+}

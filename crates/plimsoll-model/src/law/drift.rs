@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, number};
+use super::{FIRST_NS, Law, LawError, Request, Settings, Within, number};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,8 @@ struct Slope {
 impl Law for Slope {
     fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
         let time = self.of.leaves(request, draws).saturating_sub(request.at);
-        let way = (request.at as f64 / self.over).min(1.0);
+        let since_first = request.at.saturating_sub(FIRST_NS);
+        let way = (since_first as f64 / self.over).min(1.0);
         request.after(time as f64 * (1.0 + (self.to - 1.0) * way))
     }
 }

@@ -36,6 +36,8 @@ use draws::Draws;
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// The largest text of a law, bytes.
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
+/// Where the first request lies on the clock of laws, nanoseconds: some may have arrived before it.
+const FIRST_NS: u64 = 1 << 42;
 /// Maximum nesting of laws.
 const MAX_DEPTH: u32 = 8;
 
@@ -72,7 +74,7 @@ impl LawError {
 /// A request as seen by a law.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    /// When it arrived, or when its service begins, in nanoseconds since the first request.
+    /// When it arrived, or when its service begins, nanoseconds: [`FIRST_NS`] if with the first request.
     at: u64,
 }
 
@@ -87,8 +89,8 @@ impl Request {
 
 /// Determines when answers leave.
 trait Law: Debug + Send {
-    /// Returns when the answer to `request` leaves, in nanoseconds since the first request. Requests are passed in the
-    /// order in which they were read.
+    /// Returns when the answer to `request` leaves, on the same clock as [`Request::at`]. Requests come in the order in
+    /// which they were read.
     fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64;
 }
 
@@ -189,8 +191,9 @@ fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
 pub struct Delays {
     law: Box<dyn Law>,
     seed: u64,
-    /// The arrival of the first request; the next: the number of requests.
+    /// The first request's arrival, from which laws count time.
     first: Option<u64>,
+    /// How many requests there were.
     count: u64,
 }
 
@@ -218,13 +221,23 @@ impl Delays {
         })
     }
 
+    /// Counts time from `first`, nanoseconds on any clock, whenever the first request arrives: stalls are where they
+    /// were for requests that arrived at other times.
+    #[must_use]
+    pub fn counting_from(self, first: u64) -> Delays {
+        Delays {
+            first: Some(first),
+            ..self
+        }
+    }
+
     /// Returns when the answer to the next request leaves, which arrived at `arrived`, in nanoseconds on any clock. A
     /// request that arrived before the first one counts as if it had arrived together with it.
     pub fn next(&mut self, arrived: u64) -> u64 {
         let first = *self.first.get_or_insert(arrived);
         let mut draws = Draws::of_request(self.seed, self.count);
         self.count += 1;
-        let at = arrived.saturating_sub(first);
+        let at = FIRST_NS.saturating_add(arrived).saturating_sub(first);
         let leaves = self.law.leaves(Request { at }, &mut draws).max(at);
         let longest = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
         arrived.saturating_add((leaves - at).min(longest))

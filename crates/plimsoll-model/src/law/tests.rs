@@ -123,6 +123,27 @@ fn mixture_draws_laws_by_their_shares() {
 }
 
 #[test]
+fn stalls_stay_where_first_arrival_put_them() {
+    let law =
+        "law = 'stalls'\nevery = '50ms'\nlength = '30ms'\nof = { law = 'constant', delay = '1ms' }";
+    let ms = |n: u64| n * 1_000_000;
+    // The first of them came 8 ms late, and two others that were due before it did not.
+    let came = [508, 508, 509].into_iter().chain(510..1500).map(ms);
+    let due = [500, 504, 509].into_iter().chain(510..1500).map(ms);
+    let leave = |delays: Delays, arrivals: &mut dyn Iterator<Item = u64>| {
+        let mut delays = delays;
+        arrivals.map(|at| delays.next(at)).collect::<Vec<_>>()
+    };
+    let as_came = leave(Delays::new(law, SEED).unwrap(), &mut came.into_iter());
+    let delays = Delays::new(law, SEED).unwrap().counting_from(ms(508));
+    let on_time = leave(delays, &mut due.into_iter());
+    assert_eq!(as_came[2..], on_time[2..]);
+    assert_eq!(on_time[..2], [ms(501), ms(505)]);
+    let stalled = as_came.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert!(stalled > 100, "{stalled}");
+}
+
+#[test]
 fn answers_never_leave_before_their_requests() {
     let mut delays = Delays::new("law = 'constant'\ndelay = '1ms'", SEED).unwrap();
     assert_eq!(delays.next(5_000_000), 6_000_000);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::instrument::{Lateness, Tail, beyond, known_least};
+use crate::instrument::{Lateness, Tail, UNRECORDED_NS, beyond, known_least};
 use crate::measure::TimeMeasure;
 use crate::plan::Timed;
 use crate::record::{LONGEST_NS, StageRecord, Times};
@@ -181,12 +181,19 @@ impl<'a> Evidence<'a> {
             .saturating_sub(limit)
             .max(little(self.deadline));
         // Counts the calls over the limit, minus those that were lengthened by more than their excess.
+        let unrecorded = if self.least.is_some() {
+            UNRECORDED_NS
+        } else {
+            0
+        };
         let over = |times: Option<&Tail>| {
             self.lateness
                 .steps()
                 .map(|(length, lengthened)| {
                     let beyond = limit.saturating_add(length);
-                    let ended = times.map_or(0, |times| times.longer_than(beyond));
+                    let ended = times.map_or(0, |times| {
+                        times.longer_than(beyond.saturating_add(unrecorded))
+                    });
                     let timeouts = if length <= reach {
                         self.failed.timeouts
                     } else {
@@ -247,7 +254,14 @@ impl<'a> Evidence<'a> {
         } else {
             let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
             let mean_ns = self.own_mean_ns.unwrap_or(mean_ns);
-            (mean_ns - of_each).max(0.0).max(self.least_mean_ns)
+            let unrecorded = if self.least.is_some() {
+                UNRECORDED_NS
+            } else {
+                0
+            };
+            (mean_ns - of_each - unrecorded as f64)
+                .max(self.least_mean_ns)
+                .max(0.0)
         }
     }
 }
@@ -307,6 +321,17 @@ mod tests {
     fn slow_calls_blame_target_without_pauses() {
         assert_eq!(over(&record(&[(900, 5), (100, 50)]), 20), 100);
         assert_eq!(over(&record(&[(900, 5), (100, 20)]), 20), 0);
+    }
+
+    #[test]
+    fn answers_read_late_excuse_target_without_pauses() {
+        let mut late = StageRecord::default();
+        late.response.record_n(20 * MS + 60_000, 100);
+        late.outcomes.add(Outcome::Ok, 100);
+        late.pacing.record_n(4_000, 100);
+        late.response_low.record_n(20 * MS - 20_000, 100);
+        assert_eq!(over(&late, 20), 0);
+        assert_eq!(over(&late, 19), 100);
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub trait Reference: Args {
     /// The name of its command, which its first line of output has, too.
     const COMMAND_NAME: &str;
 
+    /// Why several processes can't serve it together; `None`: they can.
+    const SINGLE_PROCESS: Option<&str> = None;
+
     /// Reads and checks its files; the returned future serves until `place.stopped` completes.
     ///
     /// # Errors
@@ -81,6 +84,8 @@ pub fn untyped<F: Args>() -> F {
 pub struct Server {
     /// The command's name.
     pub name: &'static str,
+    /// Why several processes can't serve it together; `None`: they can.
+    pub single_process: Option<&'static str>,
     flags: fn(Command) -> Command,
     serving: fn(&ArgMatches, Place) -> Result<Serving, ServeError>,
 }
@@ -89,6 +94,7 @@ impl Server {
     pub(crate) const fn of<S: Reference>() -> Server {
         Server {
             name: S::COMMAND_NAME,
+            single_process: S::SINGLE_PROCESS,
             flags: S::augment_args,
             serving: |typed, place| S::from_arg_matches(typed)?.serving(place),
         }

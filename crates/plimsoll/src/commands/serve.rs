@@ -68,6 +68,12 @@ impl Picked<Server> {
     fn run(&self) -> Result<Exit, Failure> {
         let (name, listen) = (self.of.name, &self.shared);
         if listen.processes > 1 {
+            if let Some(reason) = self.of.single_process {
+                return Err(Failure::usage(
+                    format_args!("--processes {}: serve {name}: {reason}", listen.processes),
+                    "leave --processes out; --workers N serves from N threads",
+                ));
+            }
             return processes::serve(name, listen);
         }
         let bound = listen.bind()?;

@@ -59,6 +59,8 @@ pub struct KnownOptions {
 
 impl Reference for KnownOptions {
     const COMMAND_NAME: &str = "known";
+    const SINGLE_PROCESS: Option<&str> =
+        Some("one process numbers all requests and writes their envelope");
 
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let named = |problem: String| {

@@ -49,12 +49,16 @@ impl Envelope {
         })
     }
 
-    /// Recomputes the delays of the server.
+    /// Makes the delays of its server anew, which count time from the first request that it had.
     ///
     /// # Errors
     /// When the text of the law is not valid.
     pub fn delays(&self) -> Result<Delays, LawError> {
-        Delays::new(&self.opened.law, self.opened.seed)
+        let delays = Delays::new(&self.opened.law, self.opened.seed)?;
+        Ok(match self.requests.first() {
+            Some(first) => delays.counting_from(first.arrived_ns),
+            None => delays,
+        })
     }
 
     /// Reads all lines; returns the first line and the digest of the requests' lines, too.

@@ -325,3 +325,56 @@ fn limited(objective: &Objective, truth: &Bounds) -> Option<[f64; 2]> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use plimsoll_model::law::Delays;
+    use plimsoll_protocols::serving::envelope::Opened;
+
+    use super::*;
+
+    const LAW: &str =
+        "law = 'stalls'\nevery = '50ms'\nlength = '30ms'\nof = { law = 'constant', delay = '1ms' }";
+    const MS: u64 = 1_000_000;
+
+    /// The envelope of a server that is never late, whose requests arrived at these moments.
+    fn envelope(arrivals: &[u64]) -> Envelope {
+        let mut delays = Delays::new(LAW, 7).unwrap();
+        let requests = (0..).zip(arrivals).map(|(number, &arrived_ns)| {
+            let due_ns = delays.next(arrived_ns);
+            ServedRequest {
+                number,
+                arrived_ns,
+                arrived_after_ns: None,
+                due_ns,
+                written_ns: Some([due_ns; 2]),
+            }
+        });
+        Envelope {
+            commitment: String::new(),
+            opened: Opened {
+                seed: 7,
+                nonce: String::new(),
+                law: LAW.to_owned(),
+                requests: arrivals.len() as u64,
+                requests_sha256: String::new(),
+            },
+            requests: requests.collect(),
+        }
+    }
+
+    #[test]
+    fn late_first_call_leaves_stalls_in_place() {
+        let due: Vec<u64> = (0..1000).map(|n| n * MS).collect();
+        // The generator stood still for the first 8 ms.
+        let begins = 5_000 * MS;
+        let arrivals: Vec<u64> = due.iter().map(|due| begins + due.max(&(8 * MS))).collect();
+        let envelope = envelope(&arrivals);
+        let truth = on_schedule(&envelope, &due).unwrap();
+        for ((request, due), truth) in envelope.requests.iter().zip(&due).zip(truth).skip(8) {
+            assert_eq!(truth, [request.due_ns - begins - due; 2], "{request:?}");
+        }
+    }
+}

@@ -18,6 +18,8 @@ const MAX_BODY: u64 = 1 << 30;
 const MAX_PIPELINED: usize = 1000;
 /// The response's body over HTTP/1.1.
 const BODY: &[u8] = b"known\n";
+/// What is answered over HTTP/1.1 to a request that accepts server-sent events: one of them.
+const EVENT: &[u8] = b"data: known\n\n";
 
 /// A request that is not answered yet.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,7 @@ pub(super) struct Pending {
 enum Reply {
     Http1 {
         has_body: bool,
+        is_event: bool,
         closes: bool,
     },
     /// The stream's id.
@@ -168,8 +171,8 @@ impl KnownConnection {
         };
         let mut afterwards = Afterwards::Open;
         let is_whole = match (reply, &mut self.version) {
-            (Reply::Http1 { has_body, closes }, _) => {
-                put_answer(has_body, closes, out);
+            (reply @ Reply::Http1 { closes, .. }, _) => {
+                put_answer(reply, out);
                 if closes {
                     afterwards = Afterwards::Closing;
                 }
@@ -239,6 +242,7 @@ impl Http1 {
                 restarted.map_err(|e| e.to_string())?;
                 self.reply = Some(Reply::Http1 {
                     has_body: head.method != "HEAD",
+                    is_event: head.fields.lists("accept", "text/event-stream"),
                     closes: head.closes,
                 });
                 taken += head.size;
@@ -263,16 +267,29 @@ impl Http1 {
     }
 }
 
-fn put_answer(has_body: bool, closes: bool, out: &mut Vec<u8>) {
-    let length = BODY.len().to_string();
+fn put_answer(reply: Reply, out: &mut Vec<u8>) {
+    let Reply::Http1 {
+        has_body,
+        is_event,
+        closes,
+    } = reply
+    else {
+        return;
+    };
+    let (kind, body) = if is_event {
+        ("text/event-stream", EVENT)
+    } else {
+        ("text/plain", BODY)
+    };
+    let length = body.len().to_string();
     let connection = if closes { "close" } else { "keep-alive" };
     let fields = [
-        ("Content-Type", "text/plain"),
+        ("Content-Type", kind),
         ("Content-Length", &*length),
         ("Connection", connection),
     ];
     put_response(out, 200, &fields);
     if has_body {
-        out.extend_from_slice(BODY);
+        out.extend_from_slice(body);
     }
 }
