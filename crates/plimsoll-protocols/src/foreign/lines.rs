@@ -242,6 +242,19 @@ pub fn with_unit(value: &str, unit: &str) -> String {
     }
 }
 
+/// Long flags of ours that other tools have, too: a line without a tool's name that has one of them is ours.
+const OUR_FLAGS: [&str; 6] = [
+    "clients",
+    "calls",
+    "rate",
+    "connections",
+    "duration",
+    "header",
+];
+
+/// Long flags that no line of ours has.
+const UNMISTAKABLE: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
+
 /// What stands for a target that a line does not have.
 const NO_TARGET: &str = "URL";
 
@@ -289,6 +302,13 @@ impl LineTool {
         let Ok(line) = self.read(words) else {
             return false;
         };
+        let long = |name: &&str| {
+            let mut longs = words.iter().filter_map(|word| word.strip_prefix("--"));
+            longs.any(|long| long.split('=').next() == Some(name))
+        };
+        if OUR_FLAGS.iter().any(long) && !UNMISTAKABLE.iter().any(long) {
+            return false;
+        }
         let has = |name: &&str| line.given.iter().any(|(known, _)| known == name);
         self.known_by.iter().any(|set| set.iter().all(has))
     }

@@ -19,12 +19,12 @@ use crate::foreign::lines::{Line, LineTool};
 
 /// The tools whose lines become those of `plimsoll http`. A line without a name is that of the first which owns it.
 pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
+    &h2load::TOOL,
     &hey::TOOL,
     &wrk::TOOL,
     &oha::TOOL,
     &ab::TOOL,
     &bombardier::TOOL,
-    &h2load::TOOL,
     &vegeta::TOOL,
     &k6::TOOL,
     &curl::TOOL,

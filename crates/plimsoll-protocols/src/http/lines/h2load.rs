@@ -17,7 +17,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["n", "requests"], Number, Kept),
         value(&["c", "clients"], Number, Kept),
         value(&["t", "threads"], Number, Ours("--workers", "")),
-        value(&["m", "max-concurrent-streams"], Text, Kept),
+        value(&["m", "max-concurrent-streams"], Number, Kept),
         value(&["D", "duration"], Seconds, Ours("--duration", "s")),
         value(&["warm-up-time"], Seconds, Ours("--warmup", "s")),
         value(&["rps"], Decimal, Kept),
