@@ -427,7 +427,7 @@ mod tests {
                 format!(
                     "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", server_name = \"d\" }}\n"
                 ),
-                "route a: listen_tls.server_name: means nothing here",
+                "route a: listen_tls.server_name: not used here",
             ),
             (
                 two("127.0.0.1:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),
