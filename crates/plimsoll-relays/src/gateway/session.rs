@@ -518,10 +518,7 @@ impl Socket {
             {
                 Ok(0) => {
                     metrics.up_unheard.inc();
-                    Some((
-                        "nobody_listens",
-                        "no backend is listening: no run is in progress",
-                    ))
+                    Some(("nobody_listens", "no backend listens: no run is active"))
                 }
                 Ok(_) => None,
                 Err(_) => Some(("unavailable", "the message could not be forwarded")),
@@ -539,10 +536,7 @@ impl Socket {
         if now - self.heard > options.ping_timeout {
             self.closing = Some(if self.owes_too_much() {
                 self.gateway.metrics.unread.inc();
-                (
-                    code::POLICY_VIOLATION,
-                    "the client does not read its answers",
-                )
+                (code::POLICY_VIOLATION, "does not read its answers")
             } else {
                 (code::PING_TIMEOUT, "no data or pong from the client")
             });
