@@ -14,8 +14,7 @@ use crate::owned::Usage;
 /// Flags of every command whose calls have header fields or metadata.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct CredentialFlags {
-    /// A header field, or metadata entry, whose value this command of the shell prints: 'authorization: CMD'; may be
-    /// given again.
+    /// A header field or metadata entry whose value a shell command prints: 'authorization: CMD'; repeatable.
     #[arg(
         long,
         visible_alias = "metadata-from-command",
@@ -68,8 +67,8 @@ pub struct TlsFlags {
     #[arg(long, help_heading = "TLS")]
     insecure: bool,
 
-    /// Reject a server certificate that is on these lists of revoked ones (CRL, PEM or DER), one of
-    /// every issuer in its chain.
+    /// Reject a server certificate that these revocation lists (CRL, PEM or DER) contain; give one for each issuer in
+    /// its chain.
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     crl: Option<PathBuf>,
 
@@ -109,8 +108,8 @@ pub fn map_entries(flag: &str, typed: &[String]) -> Result<BTreeMap<String, Meta
         let (name, value) = entry(flag, typed)?;
         if entries.insert(name.to_owned(), value).is_some() {
             return Err(Usage::new(
-                format_args!("{flag}: `{name}` is given twice, and has one value"),
-                "leave one of the two out",
+                format_args!("{flag}: `{name}` is set twice, but has only one value"),
+                "remove one of the two",
             ));
         }
     }

@@ -45,7 +45,7 @@ impl RequestError {
 
     /// Returns the error for a limit of 0 calls in flight per connection.
     pub(crate) fn in_flight() -> RequestError {
-        RequestError::new("0 calls in flight carry nothing: use 1 or more")
+        RequestError::new("0 calls in flight send nothing: use 1 or more")
     }
 }
 
@@ -57,7 +57,7 @@ impl From<RequestError> for Unmade {
 
 impl From<clap::Error> for Usage {
     fn from(error: clap::Error) -> Usage {
-        Usage::new(error, "--help lists what there is")
+        Usage::new(error, "--help lists all flags and arguments")
     }
 }
 

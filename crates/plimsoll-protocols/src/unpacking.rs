@@ -100,9 +100,9 @@ impl Coding {
 /// Why a body can't be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnpackError {
-    #[error("a body that unpacks to more than {0} bytes")]
+    #[error("a body that decompresses to more than {0} bytes")]
     TooLarge(u64),
-    #[error("the body can't be unpacked: {0}")]
+    #[error("the body can't be decompressed: {0}")]
     Corrupt(io::Error),
 }
 
@@ -188,7 +188,7 @@ impl Inflater {
             if self.is_over {
                 return match bytes {
                     [] => Ok(()),
-                    _ => Err(io::Error::other("bytes behind its end")),
+                    _ => Err(io::Error::other("bytes after its end")),
                 };
             }
             let (taken, given) = (self.stream.total_in(), self.stream.total_out());

@@ -115,7 +115,7 @@ fn query_errors_name_key() {
         (
             "query = 'x'",
             format!("{ROWS}\n{CLIENTS}"),
-            "`rows`: neither the query nor a header has a field",
+            "`rows`: not used by the query or a header",
         ),
         (
             "query = '{{row.name}}'",

@@ -240,13 +240,13 @@ fn stream_errors_name_event_and_excerpt() {
             "{\"choices\":[{\"message\":{\"content\":\"hello there\"}}]}".to_owned(),
             "application/json; charset=utf-8",
             Outcome::BadAnswer,
-            &["no event stream", "application/json", "hello there"],
+            &["not an event stream", "application/json", "hello there"],
         ),
         (
             "<html>\n<h1>Sign in</h1>\n</html>\n".to_owned(),
             "text/html",
             Outcome::BadAnswer,
-            &["no event stream", "text/html", "Sign in"],
+            &["not an event stream", "text/html", "Sign in"],
         ),
         (
             "{\"error\": {\"message\": \"no such model\"}}".to_owned(),
@@ -264,14 +264,14 @@ fn stream_errors_name_event_and_excerpt() {
             format!("{token}data: [DONE"),
             "text/event-stream",
             Outcome::StreamShort,
-            &["without the event that ends it well"],
+            &["without the event that marks success"],
         ),
         (
             "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n"
                 .to_owned(),
             "text/event-stream",
             Outcome::StreamShort,
-            &["held no token"],
+            &["contained no token"],
         ),
     ] {
         for step in [1, 5, 1_000] {

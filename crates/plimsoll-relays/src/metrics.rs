@@ -30,7 +30,7 @@ pub(crate) fn registry(of: &str) -> Registry {
     let mut registry = Registry::with_prefix(format!("plimsoll_{of}"));
     registry.register(
         "panics",
-        "Defects of this process",
+        "Internal errors of this process",
         Computed::counter(defect::seen),
     );
     registry

@@ -265,18 +265,18 @@ impl CertificateSet {
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("{} would be overwritten: {}; force it, or choose another directory", plural(files.len()), names(files))]
+    #[error("{} would be overwritten: {}; use --force, or choose another directory", plural(files.len()), names(files))]
     Exists { files: Vec<PathBuf> },
     #[error("{} is there and is not a file; move it away, or choose another directory", path.display())]
     NotAFile { path: PathBuf },
     #[error("name {name:?} is neither a DNS name nor an IP address")]
     Name { name: String },
-    #[error("algorithm {text:?} is unknown; known are {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
+    #[error("algorithm {text:?} is unknown; use one of {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
     Algorithm { text: String },
-    #[error("{text:?} can't be revoked: server or client can")]
+    #[error("{text:?} can't be revoked; use server or client")]
     Revoked { text: String },
     #[error(
-        "{asked} {what} are too many: a handshake with them is more than TLS libraries take; use {most} at most"
+        "{asked} {what} are too many: a handshake with them exceeds the limits of TLS libraries; use {most} at most"
     )]
     TooMany {
         what: &'static str,

@@ -107,17 +107,18 @@ pub enum StackError {
     Missing(&'static str),
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{} holds a stack that is up; end it first: plimsoll stack down sessions", .0.display())]
+    #[error("{} contains a running stack; stop it first: plimsoll stack down sessions", .0.display())]
     Already(PathBuf),
-    #[error("{} holds no stack", .0.display())]
+    #[error("{} contains no stack", .0.display())]
     NoStack(PathBuf),
     #[error("haproxy does not accept {}: {printed}", path.display())]
     Configuration { path: PathBuf, printed: String },
     #[error(
-        "{name} is to listen on {address}, which is taken: choose another port (--api-port, --socket-port, --stats-port, --first-port)"
+        "{name} can't listen on {address}, which is already in use: choose another port \
+         (--api-port, --socket-port, --stats-port, --first-port)"
     )]
     Taken { name: String, address: SocketAddr },
-    #[error("{name} ended at once; {} says: {logged}", log.display())]
+    #[error("{name} exited at once; {} contains: {logged}", log.display())]
     Ended {
         name: String,
         log: PathBuf,
@@ -439,7 +440,7 @@ pub fn ask_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Re
             None => Err(io::ErrorKind::UnexpectedEof.into()),
             Some(200) => Ok(()),
             Some(status) => Err(io::Error::other(format!(
-                "GET {path} was answered {status}"
+                "GET {path} was answered with status {status}"
             ))),
         };
     }

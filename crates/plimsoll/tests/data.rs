@@ -323,7 +323,7 @@ fn malformed_binary_messages_are_rejected_before_load() {
         ),
         (
             &["--data-delimited", "@ends.bin"],
-            "ends.bin, message 2: its length at byte 3 is 5, and 1 bytes follow",
+            "ends.bin, message 2: its length at byte 3 is 5, but 1 bytes follow",
         ),
     ] {
         let call = ["grpc", "grpc://127.0.0.1:1", "--proto", "shop.proto"];

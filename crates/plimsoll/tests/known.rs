@@ -193,7 +193,7 @@ fn tampered_envelope_is_refused_by_name() {
     };
     let sealed = place.read("law.jsonl");
     assert!(
-        refused(&sealed, &[]).contains("it is not opened"),
+        refused(&sealed, &[]).contains("its commitment is not opened"),
         "{}",
         refused(&sealed, &[])
     );
@@ -204,11 +204,11 @@ fn tampered_envelope_is_refused_by_name() {
     for (changed, reason) in [
         (
             whole.replace("0.1", "0.2"),
-            "seed, nonce and law are not those that were committed to",
+            "seed, nonce and law do not match the commitment",
         ),
         (
             whole.replacen(lines[5], "", 1).replace("\n\n", "\n"),
-            "59 requests, and the server wrote 60",
+            "59 requests, but the server wrote 60",
         ),
         (
             whole.replacen("due_ns\":", "due_ns\":1", 1),
@@ -216,11 +216,11 @@ fn tampered_envelope_is_refused_by_name() {
         ),
         (
             whole.replacen(opening, &format!("{opening}\n{opening}"), 1),
-            "stands behind the one that opens it",
+            "follows the line that opens the commitment",
         ),
         (
             whole.replacen("\"request\"", "\"recuest\"", 1),
-            "is no line of an envelope",
+            "is not a valid line of an envelope",
         ),
         (String::new(), "it is empty"),
     ] {

@@ -292,7 +292,7 @@ fn unusable_plugins_prevent_start_with_reason() {
         ),
         (
             &["--frame", "7801"],
-            "`--frame`: not a whole request of x_example: 2 bytes, and more are needed",
+            "`--frame`: not a whole request of x_example: 2 bytes, but more are needed",
         ),
         (
             &["--frame", "@absent.bin"],

@@ -108,7 +108,7 @@ fn editions_and_proto3_services_are_listed_together() {
     let wrong = place.run(&[&wrong[..], &["--clients", "1", "--calls", "1"]].concat());
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        stderr_of(&wrong).contains("3 is no value of new.Kind"),
+        stderr_of(&wrong).contains("3 is not a valid value of new.Kind"),
         "{}",
         stderr_of(&wrong)
     );
@@ -188,7 +188,7 @@ fn our_servers_answer_reflection_except_fast() {
     assert_eq!(said.status.code(), Some(1));
     let said = stderr_of(&said);
     assert!(
-        said.contains("does it answer every method alike?"),
+        said.contains("does it send the same answer for every method?"),
         "{said}"
     );
 }

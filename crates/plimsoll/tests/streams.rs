@@ -193,7 +193,7 @@ fn echo_check_rejects_other_servers() {
     assert_eq!(wrong["passed"], false);
     assert_eq!(
         wrong["cases"][1]["problems"][0],
-        "10 messages, and 11 were expected"
+        "10 messages instead of 11"
     );
     assert_eq!(
         wrong["cases"][3]["problems"].as_array().map(Vec::len),

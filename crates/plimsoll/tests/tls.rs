@@ -229,7 +229,7 @@ fn mode_both_measures_new_and_resumed() {
     let refused = place.run(&[&fixed[..], &["--calls", "5"], &CLIENT_TLS].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        stderr_of(&refused).contains("give --duration"),
+        stderr_of(&refused).contains("set --duration"),
         "{}",
         stderr_of(&refused)
     );

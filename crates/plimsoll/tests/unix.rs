@@ -238,7 +238,7 @@ fn only_stale_socket_is_replaced() {
     fs::write(place.path("s.sock"), "mine").unwrap();
     let output = place.run(&second);
     assert!(
-        stderr_of(&output).contains("something that is no socket"),
+        stderr_of(&output).contains("a file that is not a socket"),
         "{}",
         stderr_of(&output)
     );

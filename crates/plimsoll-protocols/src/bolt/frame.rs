@@ -187,7 +187,7 @@ pub enum FrameError {
     #[error("switches {0:#04x}, expected a value below 0x80")]
     Switches(u8),
     /// The content's length is negative.
-    #[error("a content of {0} bytes: the length is negative")]
+    #[error("content length {0} is negative")]
     NegativeContent(i32),
     /// The content is over the reader's limit.
     #[error("a content of {length} bytes, over the limit of {limit}")]

@@ -108,7 +108,7 @@ pub struct BoltOptions {
     #[arg(long, value_name = "N")]
     pub in_flight: Option<u32>,
 
-    /// Silence after which a heartbeat is sent, or "none" [default: 15s].
+    /// Idle time after which a heartbeat is sent, or "none" [default: 15s].
     #[arg(long, value_name = "TIME")]
     pub heartbeat: Option<Limit>,
 
@@ -121,7 +121,7 @@ pub struct BoltOptions {
     pub deadline: Option<Limit>,
 }
 
-/// Load-test a SOFARPC service, or on any SOFABolt server.
+/// Load-test a SOFARPC service, or any SOFABolt server.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: 2000 calls a second over 200 connections for 10 s: the echo of 1,098 characters
@@ -192,7 +192,8 @@ impl Section for BoltOptions {
         if self.timeout.is_some_and(Limit::is_zero) {
             problems.add(
                 "call.bolt.timeout",
-                "a timeout of 0 is none to some servers and an end at once to others: use a duration, or \"none\"",
+                "a timeout of 0 disables the timeout on some servers and expires at once on \
+                 others: use a duration, or \"none\"",
             );
         }
         self.check_shape(problems);
@@ -310,7 +311,7 @@ impl BoltOptions {
             if let Some(field) = text.and_then(|text| template::first_field(text)) {
                 problems.add(
                     format!("call.bolt.{key}"),
-                    format!("`{field}`: every Bolt call sends the same"),
+                    format!("`{field}`: fields are not supported, as every Bolt call sends the same bytes"),
                 );
             }
         }

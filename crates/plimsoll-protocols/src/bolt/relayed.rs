@@ -130,7 +130,7 @@ impl FrameCodec for Codec {
                 format!("the content is over the sidecar's limit of {limit} bytes (max_frame)")
             }
             Why::BadAnswer => "the upstream's answer is malformed (class or header map)".to_owned(),
-            Why::Lack(lack) => format!("the sidecar has no connection upstream: {lack}"),
+            Why::Lack(lack) => format!("the sidecar can't connect to the upstream: {lack}"),
             _ => String::new(),
         };
         let content;
@@ -168,7 +168,7 @@ fn check(frame: &Frame<'_>) -> Result<(), String> {
     if frame.class.len() > most || frame.header.len() > most {
         let (class, header) = (frame.class.len(), frame.header.len());
         return Err(format!(
-            "a class of {class} bytes and a header of {header}: more than {most} are negative to Java"
+            "a class of {class} bytes and a header of {header}: Java reads lengths over {most} as negative"
         ));
     }
     match header::pairs(frame.header).find_map(Result::err) {

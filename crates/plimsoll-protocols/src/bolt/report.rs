@@ -39,7 +39,7 @@ pub(super) fn render(run: &Run) -> String {
     );
     let _ = writeln!(
         out,
-        "times below are service times, from the actual send; response times, from when each call was due, stand above"
+        "times below are service times, from the actual send; response times, from when each call was due, are above"
     );
     let _ = writeln!(
         out,

@@ -48,7 +48,7 @@ pub struct BoltCall {
     pub oneway: bool,
     /// The limit of calls in flight on one connection; `None`: no limit.
     pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
+    /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
     /// Responses with a larger content fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_content: usize,
@@ -133,7 +133,7 @@ impl Renewing {
             match self.bare.with(&self.live) {
                 Ok(prepared) => *current = (generation, Arc::new(prepared)),
                 Err(problem) => {
-                    tracing::warn!("the old header map is kept: {problem}");
+                    tracing::warn!("keeping the previous header map: {problem}");
                     current.0 = generation;
                 }
             }

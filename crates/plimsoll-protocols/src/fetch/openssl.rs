@@ -69,7 +69,7 @@ impl<'a> Line<'a> {
         value.ok_or_else(|| {
             Usage::new(
                 format_args!("{} -{flag}: the value is missing", self.tool),
-                "give it behind the flag",
+                "write it after the flag",
             )
         })
     }
@@ -96,8 +96,8 @@ impl<'a> Line<'a> {
             ),
         };
         Usage::new(
-            format_args!("{}: `{word}` has no counterpart here", self.tool),
-            &format!("understood are {known}; `{ours}` lists our own flags"),
+            format_args!("{}: `{word}` is not supported", self.tool),
+            &format!("use {known}; `{ours}` lists Plimsoll's own flags"),
         )
     }
 
@@ -149,7 +149,8 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
     let only_1_2 = versions.map(|pair| &pair[1]).eq(["1.2"]);
     if path.is_none() && mode != "new" && !only_1_2 {
         return Err(Usage::new(
-            "s_time without -www: TLS 1.3 sends the tickets of resumed sessions after the handshake, when such connections have ended",
+            "s_time without -www: TLS 1.3 servers send session tickets after the handshake, when \
+             such connections are already closed",
             "add -www /PATH to measure resumed connections, -new to measure new ones alone, or -tls1_2",
         ));
     }
@@ -195,7 +196,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
     }
     if !serves_files {
         return Err(Usage::new(
-            "s_server without -WWW: what is served here is files",
+            "s_server without -WWW: only files can be served",
             "add -WWW, or type: plimsoll serve files DIR --listen HOST:PORT --tls-cert FILE --tls-key FILE",
         ));
     }
@@ -203,7 +204,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
         (Some(ca), true) => line.add("--tls-client-ca", ca),
         (None, true) => {
             return Err(Usage::new(
-                "s_server -Verify: without -CAfile it is not known whose certificates are good",
+                "s_server -Verify: needs -CAfile, the CA of accepted client certificates",
                 "add -CAfile FILE",
             ));
         }

@@ -63,7 +63,7 @@ pub struct FetchOptions {
 Example: as many full handshakes as possible, then resumed ones, with 16 in flight
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode new --duration 10s
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode resumed --duration 10s
-Example: both in turn, in short slices, so that a machine that changes changes both
+Example: both in turn, in short slices, so that changes of the machine affect both
   plimsoll fetch https://localhost:4433/bytes/1KiB --ca certs/ca.crt --mode both --duration 10s
 Example: bulk over four kept connections; 200 new connections a second
   plimsoll fetch https://localhost:4433/bytes/64MiB --ca certs/ca.crt --mode reused --fleet 4 --duration 10s
@@ -93,7 +93,7 @@ impl Section for FetchOptions {
         plain: "http",
         secured: Some("https"),
         aliases: None,
-        purpose: "to fetch files",
+        purpose: "for HTTP",
         elsewhere: &[],
         ports: Some((80, 443)),
         with_path: true,
@@ -138,7 +138,7 @@ impl Section for FetchOptions {
         if self.per_connection == Some(0) {
             problems.add(
                 "call.fetch.per_connection",
-                "0 files a connection fetch nothing: use 1 or more, or leave it out",
+                "a connection must fetch at least 1 file: use 1 or more, or leave it out",
             );
         }
         if self.handshake_only == Some(true) {
@@ -224,7 +224,7 @@ impl FetchOptions {
     /// Reports settings that a connection without a request can't have.
     fn check_handshake(&self, spec: &Spec, path: &str, problems: &mut Problems) {
         const HANDSHAKE_KEY: &str = "call.fetch.handshake_only";
-        let nothing_sent = "a handshake sends no request: leave one of the two out";
+        let nothing_sent = "a handshake sends no request: remove one of the two";
         let given = [
             ("path", path != "/"),
             ("size", self.size.is_some()),
@@ -251,7 +251,8 @@ impl FetchOptions {
         if tls.resume == Some(true) && !only_1_2 {
             problems.add(
                 HANDSHAKE_KEY,
-                "TLS 1.3 sends the tickets of resumed sessions after the handshake, when these connections have ended: fetch a small file, or offer TLS 1.2 alone",
+                "TLS 1.3 servers send session tickets after the handshake, when these connections \
+                 are already closed: fetch a small file, or offer only TLS 1.2",
             );
         }
     }
@@ -264,18 +265,17 @@ fn check_mode(mode: Mode, options: &FetchOptions, spec: &Spec) -> Result<(), Usa
     if options.per_connection.is_some() {
         return Err(Usage {
             message: format!(
-                "--per-connection goes with connections that are kept, and --mode {name} makes one for every file"
+                "--per-connection needs connections that are kept, but --mode {name} makes one for every file"
             ),
-            help:
-                "leave one of the two out: --mode reused --per-connection N fetches N files on each"
-                    .to_owned(),
+            help: "remove one of the two: --mode reused --per-connection N fetches N files on each"
+                .to_owned(),
         });
     }
     let scheme = spec.target.as_deref().and_then(scheme_of);
     let is_plaintext = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
     if is_plaintext && mode != Mode::New {
         return Err(Usage {
-            message: format!("--mode {name} resumes TLS sessions, and an http:// target has none"),
+            message: format!("--mode {name} resumes TLS sessions, but an http:// target has none"),
             help: "use https://HOST:PORT/PATH, or --mode new or reused".to_owned(),
         });
     }
@@ -300,8 +300,10 @@ fn apply_mode(mode: Option<Mode>, spec: &mut Spec) {
 fn both(spec: &Spec) -> Result<LadderSpec, Usage> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
         return Err(Usage {
-            message: "--mode both measures two kinds of connections in turn, as many as possible for a time".to_owned(),
-            help: "give --duration, and neither --calls nor --rate".to_owned(),
+            message: "--mode both alternates between two kinds of connections, as many as \
+                possible for a set time"
+                .to_owned(),
+            help: "set --duration, and neither --calls nor --rate".to_owned(),
         });
     };
     let rounds = duration.0.div_duration_f64(SLICE_DURATION).ceil().max(1.0) as u32;

@@ -14,7 +14,7 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
     match spec.file() {
         Some(_) => Ok(()),
         None => Err(Usage::new(
-            format_args!("a {kind} is of files fetched over TLS: the plan has no [call.fetch]"),
+            format_args!("a {kind} fetches files over TLS, but the plan has no [call.fetch]"),
             "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
         )),
     }
@@ -23,7 +23,7 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
 /// Makes the error of a plaintext target.
 pub fn not_secured() -> Usage {
     Usage::new(
-        "a sweep is of TLS links, and the target is plaintext",
+        "a sweep measures TLS connections, but the target is plaintext",
         "write the target with https://; `plimsoll ladder` compares with plaintext",
     )
 }

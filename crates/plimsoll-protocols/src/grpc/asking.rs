@@ -43,7 +43,7 @@ pub(super) fn target(url: &str) -> Result<(Target, bool), String> {
     match (section_of(url), scheme_of(url)) {
         (Some("grpc"), _) | (_, None) => Ok((target, secured)),
         (_, Some((scheme, rest))) => Err(format!(
-            "scheme `{scheme}` is not one of a gRPC target: write {}{rest}",
+            "scheme `{scheme}` is not valid for a gRPC target: write {}{rest}",
             if secured { "grpcs" } else { "grpc" }
         )),
     }
@@ -139,7 +139,7 @@ fn reflected(
     proxy: Option<&Proxy>,
 ) -> Result<Result<Schema, String>, Unmade> {
     let given = spec.load.resolve.as_deref().unwrap_or_default();
-    let named = spec.target.as_deref().ok_or("there is no target to ask");
+    let named = spec.target.as_deref().ok_or("no target is set");
     let named = named.map_err(str::to_owned).and_then(|url| {
         let (mut target, secured) = target(url)?;
         give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| problem)?;

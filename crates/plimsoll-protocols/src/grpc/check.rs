@@ -89,7 +89,9 @@ pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck)
         Err(_) => {
             let limit = check.deadline;
             result.status = Outcome::DeadlineExceeded.code();
-            result.problems.push(format!("not ended within {limit:?}"));
+            result
+                .problems
+                .push(format!("did not end within {limit:?}"));
             return result;
         }
     }
@@ -100,11 +102,11 @@ pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck)
 fn judge(result: &mut CaseResult, expected: usize, message: &str) {
     let got = result.messages.len();
     if got != expected {
-        let problem = format!("{got} messages, and {expected} were expected");
+        let problem = format!("{got} messages instead of {expected}");
         result.problems.push(problem);
     }
     if let Some(other) = result.messages.iter().find(|text| *text != message) {
-        let problem = format!("the message {other:?}, and {message:?} was sent");
+        let problem = format!("the message {other:?}, although {message:?} was sent");
         result.problems.push(problem);
     }
     for (place, timestamp) in [

@@ -143,7 +143,7 @@ impl Walk {
                 && self.at >= level.end
             {
                 if self.at > level.end {
-                    return Err("a field that ends behind its message");
+                    return Err("a field that extends past the end of its message");
                 }
                 if level.group != 0 {
                     return Err("a group without an end");
@@ -162,7 +162,7 @@ impl Walk {
             Next::Tag => {
                 let field = match u32::try_from(number >> 3) {
                     Ok(field) if field != 0 && field < 1 << 29 => field,
-                    _ => return Err("a field number that does not exist"),
+                    _ => return Err("an invalid field number"),
                 };
                 let part = || shapes.part(level.shape, field);
                 match number & 7 {
@@ -188,9 +188,9 @@ impl Walk {
                         self.levels.pop();
                         Next::Tag
                     }
-                    4 => return Err("the end of a group that has not begun"),
+                    4 => return Err("an end-group tag without a start-group tag"),
                     5 => self.bytes(level, 4)?,
-                    _ => return Err("a wire type that does not exist"),
+                    _ => return Err("an invalid wire type"),
                 }
             }
             Next::Length(part) => {
@@ -220,7 +220,7 @@ impl Walk {
     fn bytes(&self, level: Level, length: u64) -> Result<Next, &'static str> {
         match self.at.checked_add(length) {
             Some(end) if end <= level.end => Ok(Next::Bytes(length)),
-            _ => Err("a field that ends behind its message"),
+            _ => Err("a field that extends past the end of its message"),
         }
     }
 

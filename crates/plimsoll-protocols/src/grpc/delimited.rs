@@ -74,13 +74,13 @@ pub fn delimited(name: &str, all: &[u8]) -> Result<Vec<BinaryMessage>, String> {
         let at = all.len() - rest.len();
         let Some((length, behind)) = varint(rest) else {
             return Err(format!(
-                "{source}: no length at byte {at}: each message stands behind its length as a varint"
+                "{source}: no length at byte {at}: write the length of each message as a varint before it"
             ));
         };
         let message = usize::try_from(length).ok().and_then(|n| behind.get(..n));
         let Some(bytes) = message else {
             return Err(format!(
-                "{source}: its length at byte {at} is {length}, and {} bytes follow",
+                "{source}: its length at byte {at} is {length}, but {} bytes follow",
                 behind.len()
             ));
         };

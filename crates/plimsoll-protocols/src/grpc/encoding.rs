@@ -188,7 +188,7 @@ fn undescribed(
         Reflected::NoAnswer(why) if asked_for => Err(Problem::new("call.grpc.reflection", why)),
         Reflected::NoAnswer(why) => Err(unknown().help(format!(
             "for a service of your own give its .proto files (call.grpc.proto) or a descriptor set \
-             (call.grpc.descriptor_set); asking the server did not help: {why}"
+             (call.grpc.descriptor_set); asking the server failed: {why}"
         ))),
     }
 }

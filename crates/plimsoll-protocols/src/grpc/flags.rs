@@ -51,7 +51,7 @@ Example: streams of 100 messages, 20 ms apart, each to be answered
 Example: orders that differ from call to call, for the users of a file in turn
   plimsoll grpc grpc://localhost:50052 -m orders.OrderService/Submit --rows users.csv \\
       -d '{\"instrumentID\": {{row.instrument}}, \"price\": {{random 100 10000}}}' --rate 1000/s --duration 30s
-Example: what a server has to offer (server reflection)
+Example: the services and methods of a server (server reflection)
   plimsoll grpc list grpc://localhost:50051
   plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore
 Example: 60 calls, each over a new connection; 1,000,000 orders from 10,000 clients
@@ -107,7 +107,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
                     let found = found.map_err(|problem| {
                         Usage::new(
                             format_args!("{flag}: {problem}"),
-                            "--data-binary @- takes stdin as one message",
+                            "--data-binary @- reads stdin as one message",
                         )
                     })?;
                     sources.extend(found.iter().map(|m| BinarySource::of(&m.bytes)));
@@ -120,7 +120,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
             }),
             _ => {
                 return Err(Usage::new(
-                    format_args!("{flag}: `{typed}` names no file"),
+                    format_args!("{flag}: `{typed}` is not a file name after @"),
                     &format!("write {flag} @FILE, or {flag} @- for stdin"),
                 ));
             }

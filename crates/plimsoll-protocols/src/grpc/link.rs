@@ -113,7 +113,7 @@ impl LinkFlags {
             })?;
             if target.socket.is_some() {
                 return Err(Unanswered::Usage(Usage::new(
-                    "--proxy: a socket of this machine is reached without a proxy",
+                    "--proxy: a Unix socket can't be reached through a proxy",
                     "leave it out",
                 )));
             }
@@ -124,7 +124,7 @@ impl LinkFlags {
         if any && !secured {
             return Err(Unanswered::Usage(Usage::new(
                 "TLS flags for a plaintext target",
-                "write the target with grpcs://, or take the TLS flags out",
+                "write the target with grpcs://, or remove the TLS flags",
             )));
         }
         let call = GrpcSpec {
@@ -177,7 +177,10 @@ fn check_named<T>(
     for name in typed.unwrap_or_default() {
         named(name).map_err(|problem| {
             let help = "give one of those, or leave the flag out";
-            Usage::new(format_args!("{flag}: `{name}` is none: {problem}"), help)
+            Usage::new(
+                format_args!("{flag}: `{name}` is not a valid value: {problem}"),
+                help,
+            )
         })?;
     }
     Ok(())

@@ -23,19 +23,19 @@ pub enum MessageError {
         limit: u32,
     },
     /// The compressed flag is set, but no encoding was negotiated.
-    #[error("a message with the compressed flag, and no compression was offered")]
+    #[error("a message with the compressed flag, although no compression was offered")]
     Compressed,
     /// The compressed flag is neither 0 nor 1.
     #[error("a message whose flag byte is {0}, not 0 or 1")]
     BadFlag(u8),
     /// The message exceeds the limit after decompression.
-    #[error("a packed message that unpacks to more than the limit of {limit} bytes")]
+    #[error("a compressed message that decompresses to more than the limit of {limit} bytes")]
     UnpacksTooLarge {
         /// The limit. Bytes.
         limit: u32,
     },
     /// The bytes are not gzip.
-    #[error("a message that is declared as gzip and is not")]
+    #[error("a message that is declared as gzip but is not")]
     NotGzip,
     /// The bytes are not a valid message: the reason.
     #[error("not the message that the method returns: {0}")]

@@ -32,7 +32,7 @@ struct FileFlags {
     #[arg(long, value_name = "FILE", conflicts_with = "descriptor_set")]
     proto: Vec<PathBuf>,
 
-    /// Where imports of --proto are looked for; repeatable.
+    /// Directory to search for imports of --proto; repeatable.
     #[arg(long, value_name = "DIR", requires = "proto")]
     import_path: Vec<PathBuf>,
 
@@ -40,7 +40,7 @@ struct FileFlags {
     #[arg(long, value_name = "FILE")]
     descriptor_set: Option<PathBuf>,
 
-    /// Ask the server all the same; the files add what it does not describe.
+    /// Also ask the server; the files add what it does not describe.
     #[arg(long)]
     reflection: bool,
 }
@@ -58,9 +58,9 @@ impl FileFlags {
     }
 }
 
-/// A service, method, message or enum of a server, with all it is made of.
+/// A service, method, message or enum of a server, with all types it uses.
 #[derive(Debug, Args)]
-#[command(before_help = "Example: what to write into the message of a call\n  \
+#[command(before_help = "Example: the fields of a call's message\n  \
     plimsoll grpc describe grpc://localhost:50051 score.ScoreService/GetScore")]
 pub(crate) struct DescribeFlags {
     #[command(flatten)]

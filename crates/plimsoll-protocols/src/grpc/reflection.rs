@@ -77,7 +77,7 @@ impl ReflectionError {
         match self {
             ReflectionError::Refused { status, .. } => match status.code() {
                 Code::Unauthenticated | Code::PermissionDenied => Some(
-                    "give what the server wants to see with --metadata 'authorization: $VARIABLE' (call.grpc.metadata)",
+                    "pass credentials with --metadata 'authorization: $VARIABLE' (call.grpc.metadata)",
                 ),
                 _ => None,
             },
@@ -89,7 +89,7 @@ impl ReflectionError {
     }
 }
 
-const SAME_ANSWER_HINT: &str = "does it answer every method alike?";
+const SAME_ANSWER_HINT: &str = "does it send the same answer for every method?";
 
 /// Describes the subject of a query for an error message.
 fn what(wanted: &Wanted) -> String {
@@ -270,7 +270,7 @@ fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
         MessageResponse::ErrorResponse(refusal) => {
             format!("error {}: {}", refusal.error_code, refusal.error_message)
         }
-        _ => "the answer to another question".to_owned(),
+        _ => "the answer to another request".to_owned(),
     };
     ReflectionError::Answer { what, problem }
 }

@@ -179,7 +179,7 @@ fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
     let is_key_byte = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.');
     if name.is_empty() || !name.bytes().all(is_key_byte) {
         return Err(RequestError::new(format_args!(
-            "metadata key `{name}` is not made of lower-case letters, digits, `_`, `-` and `.` (gRPC metadata keys are)"
+            "metadata key `{name}` is not valid: use lower-case letters, digits, `_`, `-` and `.`"
         )));
     }
     let reserved = [
@@ -208,7 +208,7 @@ fn check_metadata(name: &str, value: &str) -> Result<(), RequestError> {
     let is_base64 = |b: u8| b.is_ascii_alphanumeric() || b"+/=,".contains(&b);
     if binary && !value.bytes().all(is_base64) {
         return Err(RequestError::new(format_args!(
-            "the value of metadata key `{name}` is not base64, as keys ending in -bin want"
+            "the value of metadata key `{name}` is not base64, which keys ending in -bin require"
         )));
     }
     Ok(())
@@ -266,9 +266,9 @@ mod tests {
             (
                 "a.S/M",
                 vec![("X-A", "1")],
-                "metadata key `X-A` is not made of",
+                "metadata key `X-A` is not valid",
             ),
-            ("a.S/M", vec![("", "1")], "metadata key `` is not made of"),
+            ("a.S/M", vec![("", "1")], "metadata key `` is not valid"),
             ("a.S/M", vec![("te", "1")], "metadata key `te` is reserved"),
             (
                 "a.S/M",

@@ -106,7 +106,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         "transfer-encoding",
     ];
     if name.starts_with("grpc-") || own.contains(&name) {
-        return Err("set by gRPC itself: take it out");
+        return Err("set by gRPC itself: remove it");
     }
     Ok(())
 }
@@ -317,7 +317,7 @@ fn grpc_call(
     if spec.rows.is_some() && !uses_rows && !metadata.uses_rows {
         problems.add(
             "rows",
-            "neither a message nor metadata have a field of them: write {{row.NAME}} where a column belongs",
+            "not used by any message or metadata: write {{row.NAME}} where a column belongs",
         );
     }
     let variation = problems.variation(spec, rows.as_ref());
@@ -367,7 +367,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
         if given && !fits {
             problems.add(
                 format!("call.grpc.{key}"),
-                format!("for {what}, and {} is {kind}", encoded.method),
+                format!("only for {what}, but {} is {kind}", encoded.method),
             );
         }
     }
@@ -379,7 +379,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
             problems.add(
                 "call.grpc.pace",
                 format!(
-                    "\"answers\" needs answers while it sends, and {} is {kind}",
+                    "\"answers\" needs answers while it sends, but {} is {kind}",
                     encoded.method
                 ),
             );
@@ -396,7 +396,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
     if count > 0 && encoded.messages.is_empty() {
         problems.add(
             "call.grpc.messages",
-            format!("{count} messages to send, and the list of messages is empty"),
+            format!("{count} messages to send, but the list of messages is empty"),
         );
     }
     Some(StreamPlan {

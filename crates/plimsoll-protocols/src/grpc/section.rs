@@ -40,14 +40,13 @@ pub struct GrpcSpec {
     #[arg(skip)]
     pub message_binary: Option<BinarySpec>,
 
-    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; may be given
-    /// again: a stream sends them all, else calls take them in turn.
+    /// A message in the protobuf encoding, @FILE or @- (stdin), in place of --data; repeatable: a stream sends them
+    /// all, otherwise calls take them in turn.
     #[arg(long, value_name = "@FILE", help_heading = "Call")]
     #[serde(skip)]
     pub(super) data_binary: Vec<String>,
 
-    /// The same, with several messages in a file, each behind its length as a varint (protobuf's
-    /// delimited format).
+    /// The same, with several messages in a file, each after its length as a varint (protobuf's delimited format).
     #[arg(long, value_name = "@FILE", help_heading = "Call")]
     #[serde(skip)]
     pub(super) data_delimited: Vec<String>,
@@ -61,9 +60,9 @@ pub struct GrpcSpec {
     )]
     pub proto: Option<Vec<PathBuf>>,
 
-    /// Where imports of the `.proto` files are looked for.
+    /// Directories to search for imports of the `.proto` files.
     #[arg(
-        help = "Where imports of --proto are looked for; repeatable",
+        help = "Directory to search for imports of --proto; repeatable",
         long,
         value_name = "DIR",
         help_heading = "Call"
@@ -74,8 +73,8 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "FILE", help_heading = "Call")]
     pub descriptor_set: Option<PathBuf>,
 
-    /// Ask the server what the method is, even if it is one of the built-in services; files that are given, too, add what
-    /// it does not describe [default: ask for methods of other services, where no description is given].
+    /// Ask the server to describe the method, even one of a built-in service; files add what it does not describe
+    /// [default: ask only about other services that no file describes].
     #[arg(long, action = ArgAction::SetTrue, help_heading = "Call")]
     pub reflection: Option<bool>,
 
@@ -117,7 +116,7 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub expect: Option<u32>,
 
-    /// Streams: cancel the call after so many messages from the server; 0: at once.
+    /// Streams: cancel the call after this many messages from the server; 0: at once.
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub cancel_after: Option<u32>,
 
@@ -141,8 +140,7 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "SIZE", help_heading = "Call")]
     pub max_message: Option<Size>,
 
-    /// Answers with larger metadata, in front of their messages or behind them, fail with HEAD_TOO_LARGE
-    /// [default: 64KiB].
+    /// Answers with larger metadata, before or after their messages, fail with HEAD_TOO_LARGE [default: 64KiB].
     #[arg(long, value_name = "SIZE", help_heading = "Call")]
     pub max_head: Option<Size>,
 

@@ -213,7 +213,7 @@ impl Answer {
             Some(0) if self.is_one_message() => Step::Succeed,
             Some(0) if self.streams && !self.messages.is_inside() => Step::Succeed,
             Some(0) if self.messages.is_inside() => {
-                bad_answer("status OK, and a message cut short".to_owned())
+                bad_answer("status OK, but a message is cut short".to_owned())
             }
             Some(0) => bad_answer(format!(
                 "status OK with {} messages, not 1, for a unary call",

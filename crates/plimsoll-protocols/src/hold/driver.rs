@@ -113,7 +113,7 @@ impl HoldDriver {
         ProtocolError {
             outcome: Outcome::BadAnswer,
             detail: format!(
-                "{} bytes that are not the echo of {awaited}: is the server one that gives back what it gets?",
+                "{} bytes that are not the echo of {awaited}: does the server echo what it receives?",
                 bytes.len()
             ),
         }

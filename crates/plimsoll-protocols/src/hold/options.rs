@@ -44,10 +44,10 @@ pub struct HoldOptions {
     pub greeting: Option<Size>,
 }
 
-/// Open connections, hold them, and report what each costs both ends in memory.
+/// Open connections, hold them, and report the memory that each takes in client and server.
 #[derive(Args, Debug)]
 #[command(before_help = "\
-Example: 18,000 TLS connections at rest, then with two bytes a second on each
+Example: 18,000 idle TLS connections, then with two bytes a second on each
   plimsoll serve hold --listen 127.0.0.1:4434 --tls-cert certs/server.crt --tls-key certs/server.key &
   plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s
   plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s --keepalive 1s")]
@@ -137,20 +137,20 @@ impl Section for HoldOptions {
             if given {
                 problems.add(
                     format!("load.{key}"),
-                    "not used with connections that are held: call.hold.keepalive says how often each carries a message",
+                    "not used with held connections: call.hold.keepalive sets how often each carries a message",
                 );
             }
         }
         if load.reuse.as_deref() == Some("never") {
             problems.add(
                 "load.reuse",
-                "connections that are held are kept: leave it out",
+                "held connections are always kept: leave it out",
             );
         }
         if load.warmup.is_some_and(|warmup| !warmup.0.is_zero()) {
             problems.add(
                 "load.warmup",
-                "not used with connections that are held: nothing runs before they are up",
+                "not used with held connections: nothing runs before they are up",
             );
         }
         let spacing = problems.spacing(load);
@@ -159,7 +159,7 @@ impl Section for HoldOptions {
             Some(_) => {
                 problems.add(
                     "load.duration",
-                    "0 holds nothing: use a duration such as \"10s\"",
+                    "0 is too short to hold connections: use a duration such as \"10s\"",
                 );
                 return (None, Vec::new());
             }

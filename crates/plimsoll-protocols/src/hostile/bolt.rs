@@ -91,19 +91,19 @@ const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> B
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
     Behaviour::new("bolt-close-at-once", O::ConnectionClosed)
-        .about("closes before a byte")
+        .about("closes without sending a byte")
         .script(&[]),
     Behaviour::new("bolt-reset-at-once", O::Reset)
-        .about("RST before a byte")
+        .about("RST without sending a byte")
         .script(&[Reset]),
     Behaviour::new("bolt-silent", O::DeadlineExceeded)
-        .about("takes requests and never answers")
+        .about("accepts requests and never answers")
         .script(&[Wait]),
     Behaviour::new("bolt-deaf", O::DeadlineExceeded)
         .about("neither reads nor writes")
         .script(&[Ignore]),
     Behaviour::new("bolt-half-close", O::ConnectionClosed)
-        .about("ends its half after the request, and reads on")
+        .about("half-closes after the request, and keeps reading")
         .script(&[Request, HalfClose]),
     Behaviour::new("bolt-close-after-request", O::ConnectionClosed)
         .about("closes after the request")
@@ -112,7 +112,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("RST after the request")
         .script(&[Request, Reset]),
     Behaviour::new("bolt-drip", O::Ok)
-        .about("a good answer, a byte a millisecond")
+        .about("a valid answer, one byte per millisecond")
         .script(&[Request, Write(good), Drip, Wait]),
     Behaviour::new("bolt-close-in-head", O::ConnectionClosed)
         .about("half a head, and closes")
@@ -131,7 +131,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(all_but_one),
     // Not a frame.
     Behaviour::new("bolt-garbage", O::ProtocolError)
-        .about("bytes that are no frame")
+        .about("bytes that are not a frame")
         .instead(&[0xa5; 4096]),
     Behaviour::new("bolt-http", O::ProtocolError)
         .about("an HTTP/1.1 answer")
@@ -159,7 +159,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(wrong_checksum),
     // Ids.
     Behaviour::new("bolt-other-id", O::DeadlineExceeded)
-        .about("answers a request that nobody made")
+        .about("answers a request that was not sent")
         .frames(|out, id| good(out, id ^ 0x5555)),
     Behaviour::new("bolt-answer-twice", O::Ok)
         .about("answers twice")
@@ -178,7 +178,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             request.write(out);
         }),
     Behaviour::new("bolt-goaway", O::ConnectionClosed)
-        .about("says that it goes away, and closes with the request unanswered")
+        .about("sends goaway, and closes with the request unanswered")
         .script(&[
             Request,
             Write(|out, id| {
@@ -193,7 +193,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("heartbeats without end, and reads nothing")
         .script(&[Request, FloodOf(heartbeat)]),
     Behaviour::new("bolt-answer-flood", O::DeadlineExceeded)
-        .about("answers to nobody without end")
+        .about("answers to requests that were not sent, without end")
         .script(&[Request, FloodOf(|out, id| good(out, id ^ 0x5555))]),
     // Statuses.
     status::<0x01>("bolt-status-error", "status ERROR"),

@@ -89,7 +89,7 @@ impl Behaviour {
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Valid, if unusual.
     Behaviour::new("sse-drip", O::Ok)
-        .about("a good answer, a byte a millisecond")
+        .about("a valid answer, one byte per millisecond")
         .script(&[Request, HEAD, SO_FAR, TOKEN, DONE, Drip]),
     Behaviour::new("sse-line-ends", O::Ok)
         .about("a byte order mark, comments, and lines that end in CR, LF or both")
@@ -111,7 +111,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             DONE,
         ]),
     Behaviour::new("sse-done-then-more", O::Ok)
-        .about("tokens behind [DONE]")
+        .about("tokens after [DONE]")
         .script(&[
             Request,
             HEAD,
@@ -127,7 +127,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("the tokens are counted twice, differently")
         .script(&[Request, HEAD, TOKEN, USAGE, OTHER_USAGE, DONE]),
     Behaviour::new("sse-not-utf8", O::Ok)
-        .about("a token that is no UTF-8")
+        .about("a token that is not UTF-8")
         .script(&[
             Request,
             HEAD,
@@ -154,7 +154,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             DONE,
         ]),
     Behaviour::new("sse-done-unended", O::Ok)
-        .about("[DONE] without the blank line behind it, and closes")
+        .about("[DONE] without the blank line after it, and closes")
         .script(&[Request, HEAD, TOKEN, Send(b"data: [DONE]")]),
     // Incomplete ends.
     Behaviour::new("sse-close-at-once", O::StreamShort)
@@ -189,7 +189,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         ),
     // Malformed events.
     Behaviour::new("sse-not-json", O::BadAnswer)
-        .about("an event that is no JSON")
+        .about("an event that is not JSON")
         .stalls_after_token(b"data: hello\n\n"),
     Behaviour::new("sse-json-cut", O::BadAnswer)
         .about("an event whose JSON is cut off")
@@ -213,7 +213,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a choice that reports an error")
         .stalls_after_token(b"data: {\"choices\":[{\"error\":{\"code\":502},\"delta\":{}}]}\n\n"),
     Behaviour::new("sse-finish-abort", O::EventError)
-        .about("an answer that is given up")
+        .about("an aborted answer")
         .stalls_after_token(
             b"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"abort\"}]}\n\n",
         ),
@@ -247,7 +247,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("not gzip, although it says so")
         .script(&[Request, Write(|out, _| packed(out, "gzip")), TOKEN, DONE]),
     Behaviour::new("sse-coding", O::CompressionUnsupported)
-        .about("a content coding that nobody knows")
+        .about("an unknown content coding")
         .script(&[Request, Write(|out, _| packed(out, "magic")), TOKEN, DONE]),
     Behaviour::new("sse-zstd-bomb", O::MessageTooLarge)
         .about("400 kB of zstd that unpack to 13 GB")

@@ -29,19 +29,19 @@ const LAST_CHUNK: Step = Send(b"0\r\n");
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
     Behaviour::new("http-close-at-once", O::ConnectionClosed)
-        .about("closes before a byte")
+        .about("closes without sending a byte")
         .script(&[]),
     Behaviour::new("http-reset-at-once", O::Reset)
-        .about("RST before a byte")
+        .about("RST without sending a byte")
         .script(&[Reset]),
     Behaviour::new("http-silent", O::DeadlineExceeded)
-        .about("takes the request and never answers")
+        .about("accepts the request and never answers")
         .script(&[Wait]),
     Behaviour::new("http-deaf", O::DeadlineExceeded)
         .about("neither reads nor writes")
         .script(&[Ignore]),
     Behaviour::new("http-half-close", O::ConnectionClosed)
-        .about("ends its half after the request, and reads on")
+        .about("half-closes after the request, and keeps reading")
         .script(&[Request, HalfClose]),
     Behaviour::new("http-close-after-request", O::ConnectionClosed)
         .about("closes after the request")
@@ -50,11 +50,11 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("RST after the request")
         .script(&[Request, Reset]),
     Behaviour::new("http-drip", O::Ok)
-        .about("a good answer, a byte a millisecond")
+        .about("a valid answer, one byte per millisecond")
         .script(&[Request, GOOD_ANSWER, Drip, Wait]),
     // Not an answer.
     Behaviour::new("http-garbage", O::ProtocolError)
-        .about("bytes that are no HTTP")
+        .about("bytes that are not HTTP")
         .instead(&[0xa5; 4096]),
     Behaviour::new("http-http2", O::ProtocolError)
         .about("an HTTP/2 SETTINGS frame")
@@ -96,7 +96,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             Wait,
         ]),
     Behaviour::new("http-101", O::ProtocolError)
-        .about("101 Switching Protocols, unasked (RFC 9110 §15.2.2)")
+        .about("101 Switching Protocols without an Upgrade request (RFC 9110 §15.2.2)")
         .instead(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"),
     Behaviour::new("http-stall-in-head", O::DeadlineExceeded)
         .about("half a head, and then silence")
@@ -118,7 +118,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a length of letters")
         .instead(b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello"),
     Behaviour::new("http-length-negative", O::BadAnswer)
-        .about("a length below nothing")
+        .about("a negative length")
         .instead(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello"),
     Behaviour::new("http-length-huge", O::BadAnswer)
         .about("a length of 2^64")
@@ -148,11 +148,11 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("two answers to one request")
         .script(&[Request, GOOD_ANSWER, GOOD_ANSWER, Wait]),
     Behaviour::new("http-answer-unasked", O::Ok)
-        .about("an answer at once, before the request can have come")
+        .about("an answer at once, before the request arrives")
         .script(&[GOOD_ANSWER, Wait]),
     // Chunks.
     Behaviour::new("http-coding", O::BadAnswer)
-        .about("a transfer coding that nobody knows")
+        .about("an unknown transfer coding")
         .instead(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\n\r\nhello"),
     Behaviour::new("http-chunks", O::Ok)
         .about("chunks with extensions and trailers, a byte a millisecond")

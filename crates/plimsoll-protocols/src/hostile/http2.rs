@@ -183,16 +183,16 @@ const HTTP_STATUS: O = O::coded("HTTP_STATUS");
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
     Behaviour::new("h2-close-at-once", O::ConnectionClosed)
-        .about("closes before a byte")
+        .about("closes without sending a byte")
         .script(&[]),
     Behaviour::new("h2-reset-at-once", O::Reset)
-        .about("RST before a byte")
+        .about("RST without sending a byte")
         .script(&[Reset]),
     Behaviour::new("h2-silent", O::ConnectTimeout)
-        .about("takes the connection and never says a word")
+        .about("accepts the connection and sends nothing")
         .script(&[Wait]),
     Behaviour::new("h2-deaf", O::ConnectTimeout)
-        .about("takes the connection, and neither reads nor writes")
+        .about("accepts the connection, and neither reads nor writes")
         .script(&[Ignore]),
     Behaviour::new("h2-http1", O::coded("NOT_HTTP2"))
         .about("answers as an HTTP/1.1 server does")
@@ -204,7 +204,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a TLS alert in plaintext")
         .script(&[PREFACE, Send(&[21, 3, 1, 0, 2, 2, 70]), Wait]),
     Behaviour::new("h2-garbage", O::ProtocolError)
-        .about("bytes that are no frame")
+        .about("bytes that are not a frame")
         .script(&[PREFACE, Send(&[0xa5; 4096]), Wait]),
     Behaviour::new("h2-close-after-settings", O::ConnectionClosed)
         .about("SETTINGS, and closes")
@@ -213,13 +213,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("SETTINGS, and RST")
         .script(&[PREFACE, SETTINGS, Do(|p| whole_request(p).map(drop)), Reset]),
     Behaviour::new("h2-half-close", O::ConnectionClosed)
-        .about("ends its half after the request, and reads on")
+        .about("half-closes after the request, and keeps reading")
         .script(&[Request, HalfClose]),
     Behaviour::new("h2-no-answer", O::DeadlineExceeded)
-        .about("takes the request and never answers")
+        .about("accepts the request and never answers")
         .script(&[Request, Wait]),
     Behaviour::new("h2-drip", O::Ok)
-        .about("a good answer, a byte a millisecond")
+        .about("a valid answer, one byte per millisecond")
         .script(&[Request, Write(answer), Drip, Wait]),
     // Settings.
     Behaviour::new("h2-no-settings", O::ProtocolError)
@@ -244,7 +244,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("MAX_CONCURRENT_STREAMS of 0, for ever")
         .first(|out, _| set(out, setting::MAX_CONCURRENT_STREAMS, 0)),
     Behaviour::new("h2-settings-window-none", O::DeadlineExceeded)
-        .about("INITIAL_WINDOW_SIZE of 0, and no room ever")
+        .about("INITIAL_WINDOW_SIZE of 0, and never a WINDOW_UPDATE")
         .first(|out, _| set(out, setting::INITIAL_WINDOW_SIZE, 0)),
     Behaviour::new("h2-settings-flood", O::DeadlineExceeded)
         .about("SETTINGS without end, and reads nothing")
@@ -263,19 +263,19 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, Do(pings), Do(answers)]),
     // Going away.
     Behaviour::new("h2-goaway-at-once", O::Goaway)
-        .about("GOAWAY behind its SETTINGS")
+        .about("GOAWAY after its SETTINGS")
         .script(&[PREFACE, SETTINGS, Write(|out, _| goaway(out, 0))]),
     Behaviour::new("h2-goaway-before-answer", O::Goaway)
-        .about("GOAWAY that leaves the request out")
+        .about("GOAWAY that excludes the request")
         .frames(|out, _| goaway(out, 0)),
     Behaviour::new("h2-goaway-calm", O::Goaway)
         .about("GOAWAY with ENHANCE_YOUR_CALM")
         .frames(|out, _| write::goaway(out, 0, Code::ENHANCE_YOUR_CALM, b"too_many_pings")),
     Behaviour::new("h2-goaway-then-answer", O::Ok)
-        .about("GOAWAY that takes the request in, and a good answer")
+        .about("GOAWAY that includes the request, and a good answer")
         .script(&[Request, Write(goaway), Write(answer), Wait]),
     Behaviour::new("h2-goaway-taken-back", O::Goaway)
-        .about("takes the request in, then leaves it out after all")
+        .about("GOAWAY that includes the request, then one that excludes it")
         .frames(|out, s| {
             goaway(out, s);
             goaway(out, 0);
@@ -312,7 +312,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("RST_STREAM with INADEQUATE_SECURITY")
         .frames(|out, s| reset(out, s, Code::INADEQUATE_SECURITY)),
     Behaviour::new("h2-reset-after-answer", O::Ok)
-        .about("a good answer, and RST_STREAM with NO_ERROR behind it (§8.1)")
+        .about("a good answer, then RST_STREAM with NO_ERROR (§8.1)")
         .frames(|out, s| {
             answer(out, s);
             reset(out, s, Code::NO_ERROR);
@@ -321,13 +321,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("RST_STREAM of 3 bytes (§6.4)")
         .frames(|out, s| frame(out, kind::RST_STREAM, 0, s, &[0; 3])),
     Behaviour::new("h2-reset-idle-stream", O::ProtocolError)
-        .about("RST_STREAM of a stream that nobody opened (§5.1)")
+        .about("RST_STREAM of a stream that was never opened (§5.1)")
         .frames(|out, _| reset(out, 999, Code::CANCEL)),
     Behaviour::new("h2-data-before-headers", O::ProtocolError)
         .about("DATA before HEADERS")
         .frames(data),
     Behaviour::new("h2-data-on-idle-stream", O::ProtocolError)
-        .about("DATA on a stream that nobody opened (§5.1)")
+        .about("DATA on a stream that was never opened (§5.1)")
         .frames(|out, _| data(out, 999)),
     Behaviour::new("h2-data-on-stream-0", O::ProtocolError)
         .about("DATA on stream 0 (§6.1)")
@@ -336,7 +336,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("HEADERS on stream 0 (§6.2)")
         .frames(|out, _| head(out, 0)),
     Behaviour::new("h2-headers-on-even-stream", O::ProtocolError)
-        .about("HEADERS on a stream of the server's own (§5.1.1)")
+        .about("HEADERS on a stream that the server opened (§5.1.1)")
         .frames(|out, _| head(out, 2)),
     Behaviour::new("h2-push", O::ProtocolError)
         .about("PUSH_PROMISE where push is off (§8.4)")
@@ -353,7 +353,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("HEADERS after the end of the stream (§5.1)")
         .script(&[Request, Write(answer), Write(trailers), Wait]),
     Behaviour::new("h2-unknown-frames", O::Ok)
-        .about("frames of unknown kinds about a good answer (§5.5)")
+        .about("frames of unknown types around a good answer (§5.5)")
         .frames(|out, s| {
             frame(out, 0x42, 0xff, s, &[7; 1000]);
             head(out, s);
@@ -465,7 +465,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("status OK and no message")
         .frames(|out, s| status(out, s, &[STATUS_OK])),
     Behaviour::new("grpc-two-messages", O::BadAnswer)
-        .about("two messages where one was asked for")
+        .about("two messages where one is expected")
         .frames(|out, s| message(out, s, &[SCORE_MESSAGE, SCORE_MESSAGE].concat())),
     Behaviour::new("grpc-status-unavailable", O::Unavailable)
         .about("status 14")
@@ -492,13 +492,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a compression flag of 7")
         .frames(|out, s| message(out, s, &[7, 0, 0, 0, 1, 1])),
     Behaviour::new("grpc-compressed-unasked", O::CompressionUnsupported)
-        .about("a compressed message, and no encoding named")
+        .about("a compressed message without grpc-encoding")
         .frames(|out, s| message(out, s, &[1, 0, 0, 0, 1, 1])),
     Behaviour::new("grpc-compressed-unknown", O::CompressionUnsupported)
         .about("an encoding that was not offered")
         .frames(|out, s| message_with(out, s, &[("grpc-encoding", "snappy")], &[1, 0, 0, 0, 1, 1])),
     Behaviour::new("grpc-message-no-protobuf", O::BadAnswer)
-        .about("a message that is no protobuf")
+        .about("a message that is not protobuf")
         .frames(|out, s| message(out, s, &[0, 0, 0, 0, 4, 0x0a, 0xff, 0xff, 0xff])),
     Behaviour::new("grpc-http-503", HTTP_STATUS)
         .about("HTTP status 503")

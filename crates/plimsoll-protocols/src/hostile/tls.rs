@@ -135,7 +135,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("RST after the ClientHello")
         .script(&[Request, Reset]),
     Behaviour::new("tls-silent", O::ConnectTimeout)
-        .about("takes the ClientHello and says nothing")
+        .about("accepts the ClientHello and sends nothing")
         .script(&[Wait]),
     Behaviour::new("tls-http", O::TlsNotTls)
         .about("an HTTP/1.1 answer")
@@ -147,7 +147,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("an SSH banner")
         .instead(b"SSH-2.0-OpenSSH_9.2\r\n"),
     Behaviour::new("tls-garbage", O::TlsNotTls)
-        .about("bytes that are no record")
+        .about("bytes that are not a record")
         .instead(&[0xa5; 4096]),
     Behaviour::new("tls-record-long", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes (§5.2)")

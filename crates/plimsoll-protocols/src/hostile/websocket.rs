@@ -96,13 +96,13 @@ fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The API.
     Behaviour::new("api-close-at-once", O::ConnectionClosed)
-        .about("closes before a byte")
+        .about("closes without sending a byte")
         .script(&[]),
     Behaviour::new("api-reset-at-once", O::Reset)
-        .about("RST before a byte")
+        .about("RST without sending a byte")
         .script(&[Reset]),
     Behaviour::new("api-silent", O::DeadlineExceeded)
-        .about("takes requests and never answers")
+        .about("accepts requests and never answers")
         .script(&[Wait]),
     Behaviour::new("api-create-500", O::coded("SESSION_REFUSED"))
         .about("no session: 500")
@@ -111,10 +111,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("no session: 429")
         .create(|p| http(p, "429 Too Many Requests", "{}")),
     Behaviour::new("api-create-garbage", O::BadAnswer)
-        .about("bytes that are no HTTP")
+        .about("bytes that are not HTTP")
         .create(|p| p.send(&[0xa5; 512])),
     Behaviour::new("api-create-no-json", O::BadAnswer)
-        .about("a session that is no JSON")
+        .about("a session that is not JSON")
         .create(|p| json(p, "<html>")),
     Behaviour::new("api-create-no-token", O::BadAnswer)
         .about("a session without a token")
@@ -147,7 +147,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             )
         }),
     Behaviour::new("api-run-coding", O::BadAnswer)
-        .about("a transfer coding that nobody knows")
+        .about("an unknown transfer coding")
         .run(|p| run_answer(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
     Behaviour::new("api-run-length-and-chunked", O::BadAnswer)
         .about("a length and chunks (RFC 9112 §6.1)")
@@ -159,7 +159,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             )
         }),
     Behaviour::new("api-run-404", O::RunRefused)
-        .about("knows no such session when it is to run")
+        .about("reports an unknown session when the run starts")
         .run(|p| http(p, "404 Not Found", "{}")),
     Behaviour::new("api-run-503", O::RunRefused)
         .about("has no room for the run")
@@ -195,7 +195,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             )
         }),
     Behaviour::new("ws-upgrade-garbage", O::SocketRefused)
-        .about("bytes that are no HTTP")
+        .about("bytes that are not HTTP")
         .upgrade(|p, _| p.send(&[0xa5; 512])),
     Behaviour::new("ws-upgrade-close", O::ConnectionClosed)
         .about("closes in place of an answer")
@@ -217,7 +217,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .upgrade(|p, _| p.flood(EARLY_HINTS)),
     // Frames.
     Behaviour::new("ws-drip", O::Ok)
-        .about("good frames, a byte a millisecond")
+        .about("valid frames, one byte per millisecond")
         .stream(drips),
     Behaviour::new("ws-masked", O::ProtocolError)
         .about("a masked frame (RFC 6455 §5.1)")
@@ -250,7 +250,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a length with its highest bit set (§5.2)")
         .stream(|p| raw(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
     Behaviour::new("ws-utf8", O::ProtocolError)
-        .about("text that is no UTF-8 (§8.1)")
+        .about("text that is not UTF-8 (§8.1)")
         .stream(|p| raw(p, &[0x81, 2, 0xc3, 0x28])),
     Behaviour::new("ws-http", O::ProtocolError)
         .about("HTTP in place of frames")
@@ -307,13 +307,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .stream(|p| tokens(p, &[1])),
     // Tokens.
     Behaviour::new("ws-no-json", O::BadAnswer)
-        .about("a message that is no JSON")
+        .about("a message that is not JSON")
         .stream(|p| text(p, "token")),
     Behaviour::new("ws-token-missing", O::TokensLost)
         .about("says it sent two tokens, and sent one")
         .stream(|p| streams(p, &[1], 2)),
     Behaviour::new("ws-token-gap", O::Ok)
-        .about("leaves a number out, and no token")
+        .about("skips a sequence number, but no token")
         .stream(|p| streams(p, &[1, 3], 4)),
     Behaviour::new("ws-token-twice", O::TokensLost)
         .about("sends a token twice")

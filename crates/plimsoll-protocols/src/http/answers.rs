@@ -150,7 +150,7 @@ pub(super) fn http_socket(
     {
         problems.add(
             "call.http.version",
-            "WebSockets are opened over HTTP/1.1 here: write \"1.1\", or leave it out",
+            "WebSockets are supported only over HTTP/1.1: write \"1.1\", or leave it out",
         );
     }
     if call.method.as_deref().is_some_and(|method| method != "GET") {
@@ -167,7 +167,7 @@ pub(super) fn http_socket(
     match (payload.map(is_empty), has_script) {
         (Some(true), false) => problems.add(
             "call.http.body",
-            "missing: what each call sends over the socket",
+            "missing: set the frame that each call sends",
         ),
         (Some(false), true) => problems.add(
             "call.http.body",
@@ -187,7 +187,8 @@ pub(super) fn http_socket(
     if let Some(name) = call.headers.keys().find(own) {
         problems.add(
             format!("call.http.headers.{name}"),
-            "of the WebSocket's own handshake: leave it out; subprotocols are offered with call.http.websocket.subprotocol, compression with call.http.compressed",
+            "set by the WebSocket handshake itself: leave it out; subprotocols are offered with \
+             call.http.websocket.subprotocol, compression with call.http.compressed",
         );
     }
     let subprotocols = subprotocols(problems, socket, surroundings);
@@ -225,7 +226,7 @@ fn subprotocols(
             None => {}
             Some(SharedValue::Live(_)) => problems.add(
                 SUBPROTOCOL_KEY,
-                "the same on all sockets, and no command prints it anew: write a name, or { env = \"NAME\" }",
+                "a command can't set it, as it is the same on all sockets: write a name, or { env = \"NAME\" }",
             ),
             Some(SharedValue::Constant(typed)) => {
                 problems.refuse_fields(SUBPROTOCOL_KEY, Some(&typed));

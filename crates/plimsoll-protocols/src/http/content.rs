@@ -18,7 +18,7 @@ use crate::unpacking::{UnpackError, Unpacker};
 /// The answer is the page of a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
-const BODY_LACKS_TEXT: &str = "the body does not hold the text that is expected";
+const BODY_LACKS_TEXT: &str = "the body does not contain the expected text";
 
 /// How much of a failed answer's body messages show. Bytes.
 const MAX_EXCERPT: usize = MAX_COMPARED;
@@ -293,7 +293,7 @@ impl Content {
         } else {
             Outcome::BadAnswer
         };
-        let text = format!("the answer is no event stream: {}", self.beginning());
+        let text = format!("the answer is not an event stream: {}", self.beginning());
         self.settled.get_or_insert((outcome, Some(text)));
     }
 
@@ -310,7 +310,7 @@ impl Content {
         match self.settled.take() {
             Some((outcome, text)) if !outcome.is_ok() => (outcome, text),
             None if held && needs_end => {
-                let mut why = "the stream ended without the event that ends it well".to_owned();
+                let mut why = "the stream ended without the event that marks success".to_owned();
                 if self.events_found == 0 && !self.excerpt.is_empty() {
                     why = format!("{why}; {}", self.beginning());
                 }
@@ -326,7 +326,7 @@ impl Content {
     }
 
     fn why_no_token(&self) -> String {
-        let why = "the stream ended well, and held no token";
+        let why = "the stream ended successfully, but contained no token";
         match self.tokens.counted {
             0 => why.to_owned(),
             counted => format!("{why}, although the service counts {counted}"),

@@ -437,7 +437,7 @@ impl Driver for Http1Driver {
                 None => {
                     return Err(ProtocolError {
                         outcome: Outcome::ProtocolError,
-                        detail: "http: bytes that no request asked for".to_owned(),
+                        detail: "http: bytes received without a request".to_owned(),
                     });
                 }
             }

@@ -44,7 +44,7 @@ pub enum EventsError {
     #[error("an event of more than {MAX_EVENT} bytes")]
     TooLarge,
     /// A line is not JSON in a stream of JSON lines.
-    #[error("a line that does not begin as a JSON document does")]
+    #[error("a line that does not begin like a JSON document")]
     NotJson,
 }
 

@@ -20,7 +20,7 @@ use crate::owned::{Quick, Usage, Variables, text_or_file};
 Example: 500 requests a second over 20 connections; an answer is good with 200 and this text
   plimsoll http http://localhost:8080/search?q=a --connections 20 --rate 500/s --duration 10s \\
       --expect 200 --expect-body '\"hits\"'
-Example: 50 clients, each waiting for its answer, that post what a file of rows says
+Example: 50 clients, each waiting for its answer, that post rows of a file
   plimsoll http https://localhost:8443/orders --ca certs/ca.crt --rows users.csv \\
       -d '{\"user\": \"{{row.user}}\", \"id\": {{seq}}}' -H 'authorization: $TOKEN' --clients 50 --duration 10s
 Example: server-sent events until [DONE]: the time to the first, and the gaps between them

@@ -95,13 +95,13 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
     if call.expect_body.as_deref() == Some("") {
         problems.add(
             "call.http.expect_body",
-            "empty, which every body holds: write a text, or leave it out",
+            "empty, which every body contains: write a text, or leave it out",
         );
     }
     if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
         problems.add(
             "call.http.expect_size",
-            "for a body that is one piece, and these answers are events or messages: leave it out",
+            "not used with events or messages, only with a body in one piece: leave it out",
         );
     }
     let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();

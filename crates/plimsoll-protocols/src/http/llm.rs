@@ -59,8 +59,8 @@ pub struct LlmFlags {
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
     body: Option<String>,
 
-    /// Make prompts of about so many tokens up, each with another beginning, so that no cache
-    /// of prefixes answers for the model.
+    /// Generate prompts of about this many tokens, each with a different beginning, so that no prefix cache answers for
+    /// the model.
     #[arg(
         long, value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -70,8 +70,8 @@ pub struct LlmFlags {
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
 
-    /// Conversations: each user sends so many requests, one after another's answer, each with all that was said
-    /// before; --think is the pause between an answer and the next turn (chat only).
+    /// Conversations: each user sends this many requests, each after the previous answer and with all messages so far;
+    /// --think is the pause between an answer and the next turn (chat only).
     #[arg(id = "conversation", 
         long = "turns", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -93,8 +93,8 @@ pub struct LlmFlags {
         value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 
-    /// More of the request, an object of JSON or @FILE that holds one, with fields: '{\"temperature\": 0, \"max_tokens\":
-    /// {{row.n}}}'.
+    /// More keys of the request: a JSON object, or @FILE that holds one, with fields: '{\"temperature\": 0,
+    /// \"max_tokens\": {{row.n}}}'.
     #[arg(long, value_name = "JSON")]
     extra: Option<String>,
 
@@ -244,7 +244,7 @@ impl LlmFlags {
             }
             (Api::Completions, None) if self.turns.is_some() => {
                 return Err(Usage::new(
-                    "--turns: completions have no messages to go on with",
+                    "--turns: the completions API has no messages to continue",
                     "leave it out, or write --api chat",
                 ));
             }
@@ -253,7 +253,7 @@ impl LlmFlags {
             }
             (Api::Completions, Some(_)) => {
                 return Err(Usage::new(
-                    "--system: completions have no messages, and so none of the system",
+                    "--system: the completions API has no system message",
                     "leave it out, or write --api chat",
                 ));
             }
@@ -285,7 +285,7 @@ fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
     let text = std::fs::read_to_string(&path).map_err(|e| {
         Usage::new(
             format_args!("{flag}: can't read {}: {e}", path.display()),
-            "name a file of text behind the @",
+            "name a text file after the @",
         )
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned())
@@ -302,7 +302,7 @@ fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, Usage
     };
     let keys = match serde_json::from_str(&without_fields(extra)) {
         Ok(Value::Object(keys)) => keys,
-        Ok(_) => return Err(problem(&"not an object of JSON")),
+        Ok(_) => return Err(problem(&"not a JSON object")),
         Err(e) => return Err(problem(&format_args!("not JSON: {e}"))),
     };
     body.retain(|name, _| !keys.contains_key(name));

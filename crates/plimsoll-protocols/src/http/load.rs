@@ -27,11 +27,13 @@ impl Owned for HttpSpec {
     fn advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
         match (outcome, &call.socket) {
             (Outcome::TlsAlpn | NOT_SPOKEN, None) => Some(
-                "the server does not speak the version of the protocol that was asked for: choose another with {call.http.version}, such as 1.1",
+                "the server does not support the requested protocol version: choose another with \
+                 {call.http.version}, such as 1.1",
             ),
             (Outcome::TlsAlpn, Some(_)) => Some(ONLY_HTTP1),
             (Outcome::SocketRefused | Outcome::SocketDenied, Some(_)) => Some(
-                "the server answered, and opened no WebSocket: is the path of ws:// or wss:// right, and does it want another header field or subprotocol?",
+                "the server answered, but opened no WebSocket: is the path of ws:// or wss:// \
+                 right, and does it require another header field or subprotocol?",
             ),
             _ => None,
         }

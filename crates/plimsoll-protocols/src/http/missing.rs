@@ -38,7 +38,7 @@ impl MissingPage {
         let line = begin.split(|b| *b == b'\n').next().unwrap_or_default();
         let line = printable(line.trim_ascii());
         Some(format!(
-            "the file is missing on the server, which says so with status 200: {line}"
+            "the file is missing on the server, which reports it with status 200: {line}"
         ))
     }
 }

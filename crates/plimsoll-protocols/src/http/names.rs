@@ -22,7 +22,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     match name {
         "connection" | "content-length" | "transfer-encoding" | "te" | "trailer" | "upgrade"
         | "keep-alive" | "proxy-connection" | "expect" => {
-            Err("says how messages are framed, which is not the plan's to say: take it out")
+            Err("message framing is set by Plimsoll itself: remove it")
         }
         _ => Ok(()),
     }

@@ -32,7 +32,7 @@ pub(crate) fn not_a_path(text: &str) -> String {
 /// Checks that every call has a path that fits into a request line.
 pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(), String> {
     if has_message(template) {
-        return Err("{{message}}: a request has one path".to_owned());
+        return Err("{{message}}: not supported in a path".to_owned());
     }
     for (nth, part) in template.parts().iter().enumerate() {
         match part {
@@ -56,7 +56,7 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
                 if let Some(value) = column.values().find(bad) {
                     let file = rows.map_or("rows", Rows::file);
                     return Err(format!(
-                        "{file}, column {:?}: {value:?} can't stand in a path: write it percent-encoded",
+                        "{file}, column {:?}: {value:?} is not valid in a path: write it percent-encoded",
                         column.name
                     ));
                 }

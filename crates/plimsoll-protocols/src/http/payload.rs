@@ -88,7 +88,7 @@ pub(super) fn text_payload(
         return Some(plain(constant.as_bytes().to_vec()));
     }
     if has_message(&parsed) {
-        problems.add(key, "{{message}}: a request has one body");
+        problems.add(key, "{{message}}: not supported in a body");
         return None;
     }
     texts.uses_rows |= template::uses_rows(&text);

@@ -221,7 +221,7 @@ fn http_call(
     if spec.rows.is_some() && !uses_rows {
         problems.add(
             "rows",
-            "neither path, headers nor body have a field of them: write {{row.NAME}} where a column belongs",
+            "not used by path, headers or body: write {{row.NAME}} where a column belongs",
         );
     }
     let variation = problems
@@ -318,7 +318,8 @@ fn answers(
         Some(_) => {
             problems.add(
                 "call.http.conversation",
-                "goes on with what a model answered: needs call.http.stream = \"openai\", and one version (\"1.1\" or \"2\")",
+                "continues from a model's answers: needs call.http.stream = \"openai\", and one \
+                 version (\"1.1\" or \"2\")",
             );
             None
         }
@@ -346,7 +347,7 @@ pub(crate) fn path_of_call(
             let (path, other) = (redaction::masked(path), redaction::masked(other));
             problems.add(
                 format!("call.{section}.path"),
-                format!("`{path}` is another path than the target's `{other}`: use one of the two"),
+                format!("`{path}` differs from the target's path `{other}`: use one of the two"),
             );
             None
         }

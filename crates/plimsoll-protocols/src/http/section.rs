@@ -181,7 +181,7 @@ impl HttpSpec {
 
 /// The values that an answer must have under one name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a text, or a list of texts")]
+#[serde(untagged, expecting = "expected a string, or a list of strings")]
 pub enum ExpectedValues {
     /// This one.
     One(String),
@@ -276,7 +276,7 @@ impl FromStr for HttpVersion {
 
     fn from_str(text: &str) -> Result<HttpVersion, String> {
         let named = HttpVersion::ALL.into_iter().find(|v| v.name() == text);
-        named.ok_or_else(|| format!("`{text}` is no version of HTTP: use 1.1, 2 or auto"))
+        named.ok_or_else(|| format!("`{text}` is not a valid HTTP version: use 1.1, 2 or auto"))
     }
 }
 
@@ -333,7 +333,8 @@ impl FromStr for StatusSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<StatusSpec, String> {
-        let wrong = || format!("`{text}` is no status: write 200, or 2xx for a class of them");
+        let wrong =
+            || format!("`{text}` is not a valid status: write 200, or 2xx for a class of them");
         if let Some(class) = text.strip_suffix("xx").or(text.strip_suffix("XX")) {
             let class = class.parse::<u16>().ok().filter(|c| (2..=5).contains(c));
             let from = class.ok_or_else(wrong)? * 100;

@@ -317,7 +317,7 @@ impl SocketDriver {
             _ if found => self.end(Outcome::Ok, None, events),
             _ => {
                 let text = format!(
-                    "the answer does not hold the text that is expected: {}",
+                    "the answer does not contain the expected text: {}",
                     printable(data)
                 );
                 self.end(BODY_MISMATCH, Some(text), events);
@@ -514,7 +514,7 @@ impl Driver for SocketDriver {
             if call.found || !expects {
                 self.end(Outcome::Ok, None, events)
             } else {
-                let text = "no message holds the text that is expected".to_owned();
+                let text = "no message contains the expected text".to_owned();
                 self.end(BODY_MISMATCH, Some(text), events);
             }
         }

@@ -22,7 +22,7 @@ pub(super) fn counter(
     let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()))?;
     let wrong = |e: tokenizers::Error| {
         format!(
-            "{} is no tokenizer, as Hugging Face's tokenizers write it (tokenizer.json): {e}",
+            "{} is not a tokenizer file of Hugging Face's tokenizers (tokenizer.json): {e}",
             path.display()
         )
     };
@@ -46,7 +46,7 @@ pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter,
 #[cfg(any(test, not(feature = "tokenizers")))]
 fn refusal(path: &Path) -> String {
     format!(
-        "{} can't be used: this build has no tokenizers; one is built with cargo's feature `tokenizers` (docs/llm.md)",
+        "{} can't be used: this build has no tokenizers; build with cargo's feature `tokenizers` (docs/llm.md)",
         path.display()
     )
 }
@@ -144,6 +144,6 @@ mod tests {
         assert!(wrong.contains("a.json"), "{wrong}");
         fs::write(&path, "{\"model\": {}}").unwrap();
         let wrong = counter(&path, &Files).unwrap_err();
-        assert!(wrong.contains("is no tokenizer"), "{wrong}");
+        assert!(wrong.contains("is not a tokenizer"), "{wrong}");
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn conversation(
         let parsed = Template::parse(text, texts.slots, texts.rows);
         let template = problems.keep(&key, parsed)?;
         if has_message(&template) {
-            problems.add(&key, "{{message}}: a turn says one thing");
+            problems.add(&key, "{{message}}: not supported in a turn");
         }
         texts.uses_rows |= template::uses_rows(text);
         follow_ups.push(VaryingBody {
@@ -49,7 +49,7 @@ pub(super) fn conversation(
         if !body.is_ok_and(|body| holds_messages(&body)) {
             problems.add(
                 "call.http.body",
-                "a conversation goes on behind \"messages\": write an object of JSON that has some, as chat completions do",
+                "a conversation continues \"messages\": write a JSON object that has them, as chat completions do",
             );
         }
     }
@@ -81,14 +81,14 @@ pub(super) fn script(
             continue;
         };
         if payload.varying.is_none() && payload.bytes.is_empty() {
-            problems.add(format!("{key}.body"), "missing: what the frame holds");
+            problems.add(format!("{key}.body"), "missing: the frame's content");
         }
         let socket = call.websocket.as_ref().and_then(|socket| socket.binary);
         let binary = frame.binary.or(socket).unwrap_or(false);
         if !binary && std::str::from_utf8(&payload.bytes).is_err() {
             problems.add(
                 format!("{key}.body_file"),
-                "not UTF-8, as a frame of text has to be: write binary = true beside it",
+                "not UTF-8, as a frame of text has to be: also write binary = true",
             );
         }
         let waits = frame.answer.unwrap_or(true);
@@ -102,7 +102,8 @@ pub(super) fn script(
         if follows && frame.pace.is_some() {
             problems.add(
                 format!("{key}.pace"),
-                "a pause is one between an answer and the next frame: leave it out of the first frame, and of those behind a frame without an answer",
+                "a pause is between an answer and the next frame: remove it from the first frame, \
+                 and from those after a frame without an answer",
             );
         }
         let (key, until) = match &frame.until {
@@ -127,7 +128,7 @@ pub(super) fn script(
     if script.last().is_some_and(|last| last.answer.is_none()) {
         problems.add(
             SCRIPT_KEY,
-            "the last frame goes out with no other: it needs an answer, for a call ends with one",
+            "the last frame needs an answer, because a call ends with one",
         );
     }
     script

@@ -179,7 +179,7 @@ pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
             format!("the server answered in HTTP/1: `{}`", shown())
         }
         [0x14..=0x17, 3, ..] => {
-            "the server answered in TLS; the target is spoken to in plaintext".to_owned()
+            "the server answered in TLS, but the target is plaintext".to_owned()
         }
         // An HTTP/2 frame starts with its length, and the first byte of a short SETTINGS frame's length is
         // zero.

@@ -46,7 +46,7 @@ pub(crate) fn check(
         (
             "in_flight",
             in_flight == Some(0),
-            "0 calls in flight carry nothing: use 1 or more, or leave it out",
+            "0 calls in flight send nothing: use 1 or more, or leave it out",
         ),
         (
             key,

@@ -23,7 +23,7 @@ const MAX_FRAME: Size = Size(16 << 20);
 #[command(next_help_heading = "Call")]
 #[serde(deny_unknown_fields, default)]
 pub struct PluginOptions {
-    /// The shared object that brings the protocol (docs/plugin.md).
+    /// The shared object that implements the protocol (docs/plugin.md).
     #[arg(long, value_name = "FILE")]
     pub codec: Option<PathBuf>,
 
@@ -57,7 +57,7 @@ pub struct PluginOptions {
     #[arg(long, value_name = "N")]
     pub in_flight: Option<u32>,
 
-    /// Silence after which a heartbeat is sent, or "none" [default: 15s, where the protocol has them].
+    /// Idle time after which a heartbeat is sent, or "none" [default: 15s, where the protocol has them].
     #[arg(long, value_name = "TIME")]
     pub heartbeat: Option<Limit>,
 
@@ -122,7 +122,7 @@ impl Section for PluginOptions {
             None => {
                 problems.add(
                     "call.plugin.codec",
-                    "missing: name the shared object that brings the protocol, such as x_example.so",
+                    "missing: name the shared object that implements the protocol, such as x_example.so",
                 );
                 return None;
             }
@@ -180,7 +180,7 @@ impl PluginOptions {
         let wrong =
             |key: &str, problem: String| Problem::new(format!("call.plugin.{key}"), problem);
         let codec = Codec::load(codec).map_err(|e| {
-            wrong("codec", e.to_string()).help("docs/plugin.md says how a plugin is built")
+            wrong("codec", e.to_string()).help("docs/plugin.md explains how to build a plugin")
         })?;
         let read = |key: &str, path: &Path| {
             let found = surroundings.read_bytes(path);

@@ -69,7 +69,7 @@ impl Codec {
         Err(Broken {
             by: Blame::Protocol,
             ..Broken::new(format!(
-                "{name}: the protocol has no answer for this: {what:?}"
+                "{name}: the protocol has no such response: {what:?}"
             ))
         })
     }

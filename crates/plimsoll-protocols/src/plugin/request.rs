@@ -22,7 +22,7 @@ pub struct PluginCall {
     pub frame: Vec<u8>,
     /// The limit of calls in flight on one connection; `None`: no limit.
     pub in_flight: Option<u32>,
-    /// Silence after which a heartbeat is sent; `None`: never.
+    /// Idle time after which a heartbeat is sent; `None`: never.
     pub heartbeat: Option<Duration>,
     /// Frames larger than this fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_frame: usize,
@@ -72,7 +72,7 @@ fn checked_frame(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, Request
                 Ok(true) => frame,
                 Ok(false) => {
                     return Err(RequestError::new(format_args!(
-                        "{} has no requests that are made of a payload: give a whole frame",
+                        "{} can't build requests from a payload: give a whole frame",
                         codec.name()
                     )));
                 }
@@ -95,7 +95,7 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
             let (length, more) = (frame.len(), "more".to_owned());
             let needed = needed.map_or(more, |n| n.to_string());
             return Err(RequestError::new(format_args!(
-                "not a whole request of {name}: {length} bytes, and {needed} are needed"
+                "not a whole request of {name}: {length} bytes, but {needed} are needed"
             )));
         }
         Err(fault) => return Err(not_a_request(codec, &fault)),

@@ -27,7 +27,7 @@ const MAX_KEPT_BYTES: usize = 256 << 10;
 #[command(before_help = "Example: the plugin that docs/plugin.md builds\n  \
     plimsoll serve plugin x_example.so --listen 127.0.0.1:7000")]
 pub struct PluginOptions {
-    /// The shared object that brings the protocol (docs/plugin.md).
+    /// The shared object that implements the protocol (docs/plugin.md).
     #[arg(value_name = "FILE")]
     codec: PathBuf,
 }
@@ -56,7 +56,7 @@ impl Reference for PluginOptions {
     fn serving(self, place: Place) -> Result<Serving, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
             problem: e.to_string(),
-            help: "docs/plugin.md says how a plugin is built",
+            help: "docs/plugin.md explains how to build a plugin",
         })?;
         check(&codec)?;
         let server = Arc::new(Server {
@@ -89,7 +89,7 @@ fn check(codec: &Codec) -> Result<(), ServeError> {
     match codec.make(Make::Response, 1, 0, b"echo", &mut Vec::new()) {
         Ok(true) => Ok(()),
         Ok(false) => Err(wrong(
-            "the plugin makes no responses (PLIMSOLL_MAKE_RESPONSE), so it can't be served"
+            "the plugin can't build responses (PLIMSOLL_MAKE_RESPONSE), so it can't be served"
                 .to_owned(),
         )),
         Err(fault) => Err(wrong(fault.to_string())),

@@ -65,7 +65,8 @@ impl Watch {
         let function = self.function.load(Ordering::Relaxed);
         let name = FUNCTION_NAMES.get(usize::from(function)).unwrap_or(&"?");
         format!(
-            "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout), and nothing else can end it than the end of this process",
+            "route {}: plugin {}: `{name}` has not returned for {:?} (codec_timeout); only ending \
+             this process can stop it",
             self.route,
             self.file.display(),
             self.limit

@@ -31,7 +31,7 @@ impl Bound {
         let early_data = early_data.unwrap_or(0);
         let needs = |what: &str| Err(ServeError::option("early data", format!("needs {what}")));
         if early_data > 0 && identity.no_tickets {
-            return needs("tickets, and they are switched off");
+            return needs("tickets, but they are disabled");
         }
         let Some(config) = self.tls_for(protocols) else {
             return match &identity.tls_certs {
@@ -50,7 +50,7 @@ impl Bound {
             config.send_tls13_tickets = 0;
         } else if early_data > 0 {
             if shared {
-                return needs("one process: another would not know which tickets were taken");
+                return needs("one process: another would not know which tickets have been used");
             }
             let kept = ServerSessionMemoryCache::new(MAX_CACHED_SESSIONS);
             config.session_storage = outliving::sessions(kept, self.clients.as_ref());

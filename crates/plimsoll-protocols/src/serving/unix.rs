@@ -88,10 +88,11 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
             "a server listens on it; stop that one, or choose another path".to_owned()
         }
         io::ErrorKind::AlreadyExists => {
-            "there is something that is no socket; move it away, or choose another path".to_owned()
+            "a file that is not a socket exists there; move it away, or choose another path"
+                .to_owned()
         }
         io::ErrorKind::NotFound => {
-            format!("there is no folder {folder}; make it, or choose another path")
+            format!("there is no folder {folder}; create it, or choose another path")
         }
         io::ErrorKind::NotADirectory => {
             format!("{folder} is not a folder; choose another path")
@@ -147,7 +148,7 @@ mod tests {
         assert!(!path.exists(), "removed at the end");
         fs::write(&path, "text").unwrap();
         let taken = listen(&at, 8).unwrap_err();
-        assert!(explain(&at, &taken).contains("no socket"), "{taken}");
+        assert!(explain(&at, &taken).contains("not a socket"), "{taken}");
         assert_eq!(fs::read_to_string(&path).unwrap(), "text");
     }
 
@@ -162,7 +163,7 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(said(&file.join("a.sock")).contains("is not a folder"));
-        assert!(said(dir.path()).contains("no socket"));
+        assert!(said(dir.path()).contains("not a socket"));
         let denied = io::ErrorKind::PermissionDenied.into();
         let at = UnixSocket::Path("a.sock".into());
         assert!(explain(&at, &denied).contains("make a file in .;"));

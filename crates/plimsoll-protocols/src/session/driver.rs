@@ -330,7 +330,7 @@ impl Script for Session {
                 Some(Query { end: Some(_), .. }) => {
                     "POST /session/ID/run was not answered within the query's deadline"
                 }
-                Some(_) => "a query's tokens did not all come within its deadline",
+                Some(_) => "a query's tokens did not all arrive within its deadline",
                 None => "the session was not ready within a query's deadline",
             };
             let outcome = self.trouble.unwrap_or(Outcome::DeadlineExceeded);

@@ -60,7 +60,7 @@ pub struct QueryFlags {
     #[command(flatten)]
     rows: RowsSpec,
 
-    /// Write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json there, too.
+    /// Also write loadtest_TIME.csv, a row a query, and loadtest_TIME_summary.json to this folder.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     output_dir: Option<PathBuf>,
 }
@@ -112,7 +112,7 @@ impl QueryFlags {
     }
 }
 
-/// Put sessions on a token-streaming stack: HTTP API and WebSocket, every token accounted for.
+/// Load-test a token-streaming stack with sessions: HTTP API and WebSocket, every token accounted for.
 #[derive(Args, Debug)]
 #[command(before_help = "\
 Example: 1000 clients, ten queries each, against a stack on this machine
@@ -120,15 +120,15 @@ Example: 1000 clients, ten queries each, against a stack on this machine
   plimsoll session session://127.0.0.1:8000 --socket ws://127.0.0.1:4040 --clients 1000 --queries 10
 Example: 50 new sessions a second for a minute, whatever the stack does
   plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --rate 50/s --duration 60s
-Example: over TLS; only queries whose first token is there in half a second count as good
+Example: over TLS; only queries whose first token arrives within half a second count as good
   plimsoll session sessions://llm.example:443 --socket wss://llm.example:443 --ca ca.crt \\
       --clients 100 --queries 3 --goodput first_token=500ms --goodput query=3s
-Example: questions of a file, to a service that sends 200 tokens for each and does not say so
+Example: questions of a file, to a service that sends 200 tokens for each without announcing it
   plimsoll session session://127.0.0.1:8080 --socket ws://127.0.0.1:8081 --clients 10 \\
       --rows questions.csv --query '{{row.question}}' --expect-tokens 200")]
 pub struct SessionFlags {
-    /// Where the WebSockets are: ws://HOST:PORT, wss://HOST:PORT over TLS, or unix:/PATH
-    /// [default: host and port of the API].
+    /// Address of the WebSockets: ws://HOST:PORT, wss://HOST:PORT over TLS, or unix:/PATH [default: host and port of
+    /// the API].
     #[arg(long, value_name = "URL", help_heading = "Session")]
     socket: Option<String>,
 

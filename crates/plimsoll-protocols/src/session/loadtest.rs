@@ -94,8 +94,7 @@ fn import(
         read.rows(&rows)?;
     } else if let Some(summary) = &summary {
         read.totals(summary);
-        let note =
-            "made of a summary alone: its percentiles are no distribution, so times are unknown";
+        let note = "made from a summary alone: its percentiles are not a distribution, so times are unknown";
         header.notes.push(note.to_owned());
     }
     let length = summary.as_ref().and_then(|s| number(s, "test_duration"));

@@ -32,10 +32,10 @@ const HEADER_NAMES: Names = Names {
     key: "call.session.headers",
     binary: false,
     check: |name| match name {
-        "accept" | "content-type" => Err("set by sessions themselves: take it out"),
-        "host" => Err("is that of the target's URL: take it out"),
+        "accept" | "content-type" => Err("set by sessions themselves: remove it"),
+        "host" => Err("set by the target's URL: remove it"),
         name if name.starts_with("sec-websocket-") => {
-            Err("set by what opens the WebSocket: take it out")
+            Err("set by the WebSocket handshake: remove it")
         }
         name => check_name(name),
     },
@@ -45,8 +45,8 @@ const HEADER_NAMES: Names = Names {
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionSection {
-    /// Where the WebSockets are: `ws://host:port`, or `wss://host:port` over TLS. Default:
-    /// host and port of the target.
+    /// Address of the WebSockets: `ws://host:port`, or `wss://host:port` over TLS. Default: host and port of the
+    /// target.
     #[arg(skip)]
     pub socket: Option<String>,
 
@@ -68,8 +68,8 @@ pub struct SessionSection {
     )]
     pub query: Option<String>,
 
-    /// Tokens that each query must bring, where the service does not announce how many it sends;
-    /// a query that brings fewer fails with TOKENS_SHORT [default: any number].
+    /// Tokens that each query must return, where the service does not announce how many it sends; a query that brings
+    /// fewer fails with TOKENS_SHORT [default: any number].
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub expect_tokens: Option<u64>,
 
@@ -77,11 +77,11 @@ pub struct SessionSection {
     #[arg(long, value_name = "N", help_heading = "Session")]
     pub reconnects: Option<u32>,
 
-    /// The longest first pause before that; it doubles each time [default: 1s].
+    /// The longest pause before the first attempt; it doubles each time [default: 1s].
     #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub reconnect_pause: Option<Period>,
 
-    /// The longest pause of all [default: 30s].
+    /// The longest pause before any attempt [default: 30s].
     #[arg(long, value_name = "TIME", help_heading = "Session")]
     pub reconnect_pause_most: Option<Period>,
 
@@ -187,7 +187,7 @@ impl Section for SessionSection {
         if spec.load.clients.is_none() && spec.load.think.is_some() && queries == 1 {
             problems.add(
                 "load.think",
-                "a pause between a session's queries, and there is one: it needs call.session.queries, 2 or more",
+                "a pause between a session's queries, but there is only one: set call.session.queries to 2 or more",
             );
         }
         if spec.load.reuse.is_some() {
@@ -208,13 +208,15 @@ impl Section for SessionSection {
         {
             problems.add(
                 "load.calls",
-                format!("{calls} queries are no whole number of sessions of {queries}"),
+                format!(
+                    "{calls} queries are not a multiple of {queries}, the queries of a session"
+                ),
             );
         }
         if self.expect_tokens == Some(0) {
             problems.add(
                 "call.session.expect_tokens",
-                "0 tokens, and a query without tokens is a failure: use 1 or more, or leave it out",
+                "0 tokens, but a query without tokens is a failure: use 1 or more, or leave it out",
             );
         }
         let (query, headers) = self.asked(spec, problems, surroundings);
@@ -319,7 +321,7 @@ impl SessionSection {
         if spec.rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
             problems.add(
                 "rows",
-                "neither the query nor a header has a field of them: write {{row.NAME}} where a column belongs",
+                "not used by the query or a header: write {{row.NAME}} where a column belongs",
             );
         }
         let variation = problems

@@ -110,14 +110,14 @@ fn responses_decompress_up_to_limit() {
         let (code, said) = outcome(some, "gzip", &bomb, chunk);
         assert_eq!(code, Outcome::MessageTooLarge, "{said}");
         assert!(
-            said.contains("unpacks to more than the limit of 1000 bytes"),
+            said.contains("decompresses to more than the limit of 1000 bytes"),
             "{said}"
         );
         let mut broken = gzip(&[9; 1000]);
         broken.truncate(broken.len() - 1);
         let (code, said) = outcome(some, "gzip", &framed(1, &broken), chunk);
         assert_eq!(code, Outcome::BadAnswer);
-        assert!(said.contains("declared as gzip and is not"), "{said}");
+        assert!(said.contains("declared as gzip but is not"), "{said}");
     }
 }
 
@@ -132,7 +132,7 @@ fn error_names_unoffered_encoding() {
         let (code, said) = outcome(compression, encoding, &packed, 100);
         assert_eq!(code, Outcome::CompressionUnsupported);
         assert!(
-            said.contains(&format!("packed with `{encoding}`")),
+            said.contains(&format!("compressed with `{encoding}`")),
             "{said}"
         );
         // An unknown encoding without a compressed message is accepted.

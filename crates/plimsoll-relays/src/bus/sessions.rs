@@ -25,7 +25,7 @@ pub enum BusError {
 pub enum BeginError {
     #[error("no such session: it was never created, was closed, or has expired")]
     Unknown,
-    #[error("a run of this session is going on")]
+    #[error("a run of this session is in progress")]
     Busy,
     #[error(transparent)]
     Bus(#[from] BusError),

@@ -25,14 +25,14 @@ pub(super) struct Resume {
 /// Checks a request in the order path, upgrade, load, token.
 pub(super) fn check<'a>(gateway: &Gateway, request: &'a Request) -> Result<Admission<'a>, Answer> {
     let Some(session) = session_of(&request.path) else {
-        let text = "nothing here: connect to /{agent}/ws/{session}";
+        let text = "not found: connect to /{agent}/ws/{session}";
         return Answer::refuse(404, "path", text);
     };
     let upgrade = request.upgrade(gateway.options.compression)?;
     let overloaded = gateway.open.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
     if overloaded || gateway.stopping.load(Ordering::Acquire) {
         let reason = if overloaded { "overloaded" } else { "stopping" };
-        return Answer::refuse(503, reason, "no room at the moment, try again");
+        return Answer::refuse(503, reason, "at capacity, try again later");
     }
     let Some(token) = request.token() else {
         let text = "a token is needed: Authorization: Bearer, or the subprotocols bearer, TOKEN";

@@ -14,12 +14,12 @@ counters! {
         frame_bytes: "frame_bytes", "Bytes of these frames";
         up_messages: "up_messages", "Messages from clients";
         up_unheard: "up_unheard", "Messages that had no listener";
-        duplicates: "duplicates_dropped", "Live frames that the client had already";
+        duplicates: "duplicates_dropped", "Live frames that the client already had";
         log_reads: "log_reads", "Times a log was read";
         gaps: "gaps", "Times a client missed frames that no log holds any longer";
-        gone: "frames_gone", "Frames that no socket was sent and no log has: of a backend without one, or lost";
+        gone: "frames_gone", "Frames neither sent to a socket nor in a log: of a backend without one, or lost";
         slow: "slow_readers", "Times a client's queue was full";
-        unread: "unread", "Sockets closed because their clients sent and did not read the answers";
+        unread: "unread", "Sockets closed because their clients sent requests but did not read the answers";
     }
     and {
         refusals: Counter,
@@ -59,10 +59,10 @@ impl Metrics {
     pub(super) fn registry(&self, open: &Arc<AtomicU64>, bus: &Bus) -> Registry {
         let mut registry = registry("gateway");
         let (open, bus) = (Arc::clone(open), bus.clone());
-        let help = "Sessions that have a socket here";
+        let help = "Sessions with a socket on this gateway";
         let read = Computed::gauge(move || open.load(Ordering::Relaxed));
         registry.register("sessions_open", help, read);
-        let help = "Whether the bus can be used";
+        let help = "Whether the bus is available";
         let read = Computed::gauge(move || u64::from(bus.is_up()));
         registry.register("bus_up", help, read);
         self.register_counters(&mut registry);

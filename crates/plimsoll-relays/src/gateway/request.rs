@@ -245,7 +245,7 @@ impl Request {
             return Answer::refuse(400, "body", "an upgrade has no body");
         }
         if !self.has("sec-websocket-version", "13") {
-            return Answer::refuse(426, "version", "WebSocket version 13 is spoken here");
+            return Answer::refuse(426, "version", "only WebSocket version 13 is supported");
         }
         let mut keys = self.list("sec-websocket-key");
         let key = match (keys.next(), keys.next()) {

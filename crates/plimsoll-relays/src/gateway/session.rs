@@ -401,7 +401,7 @@ impl Socket {
             }
             let reason = match code {
                 code::SESSION_REPLACED => "another connection took the session over",
-                code::SERVICE_RESTART => "the gateway restarts",
+                code::SERVICE_RESTART => "the gateway is restarting",
                 _ => "",
             };
             self.closing = Some((code, reason));
@@ -518,10 +518,10 @@ impl Socket {
             {
                 Ok(0) => {
                     metrics.up_unheard.inc();
-                    Some(("nobody_listens", "no backend listens: no run is going on"))
+                    Some(("nobody_listens", "no backend listens: no run is active"))
                 }
                 Ok(_) => None,
-                Err(_) => Some(("unavailable", "the message could not be passed on")),
+                Err(_) => Some(("unavailable", "the message could not be forwarded")),
             }
         };
         if let Some((code, message)) = problem {
@@ -536,9 +536,9 @@ impl Socket {
         if now - self.heard > options.ping_timeout {
             self.closing = Some(if self.owes_too_much() {
                 self.gateway.metrics.unread.inc();
-                (code::POLICY_VIOLATION, "does not read what it asks for")
+                (code::POLICY_VIOLATION, "does not read its answers")
             } else {
-                (code::PING_TIMEOUT, "no sign of life")
+                (code::PING_TIMEOUT, "no data or pong from the client")
             });
             return;
         }

@@ -12,10 +12,10 @@ use crate::metrics::{
 counters! {
     /// Counters of sessions and runs since the start. Clones share their counts.
     pub struct LlmStats {
-        sessions: "sessions", "Sessions made";
-        runs: "runs", "Runs begun";
+        sessions: "sessions", "Sessions created";
+        runs: "runs", "Runs started";
         tokens: "tokens", "Tokens sent";
-        handed_over: "handed_over", "Runs that another instance has carried on";
+        handed_over: "handed_over", "Runs that another instance has taken over";
         unfinished: "unfinished", "Runs that ended before their last token, or whose end did not reach the bus";
     }
     and {
@@ -52,9 +52,9 @@ impl LlmStats {
         let mut registry = registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());
         let read = Computed::gauge(move || *running.borrow() as u64);
-        registry.register("runs_going_on", "Runs that go on here", read);
+        registry.register("runs_going_on", "Runs in progress on this instance", read);
         let read = Computed::gauge(move || u64::from(bus.is_up()));
-        registry.register("bus_up", "Whether the bus can be used", read);
+        registry.register("bus_up", "Whether the bus is available", read);
         self.register_counters(&mut registry);
         let help = "Requests answered, by kind and status";
         registry.register("requests", help, self.requests.clone());

@@ -232,7 +232,7 @@ async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
             let late = problem(
                 StatusCode::REQUEST_TIMEOUT,
                 "body_late",
-                "the body did not come in time",
+                "the body did not arrive in time",
             );
             Err((close, late).into_response())
         }

@@ -75,7 +75,7 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     }
     tracing::info!(
         session = offer.session,
-        "carrying on a run of another instance"
+        "continuing a run of another instance"
     );
     let (begun, tokens) = (offer.begun, offer.tokens);
     let frames = frames_of_run(&llm.bus, &offer.session, begun).await;

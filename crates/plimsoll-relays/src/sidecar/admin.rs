@@ -63,7 +63,7 @@ fn answer(path: &str, metrics: &Metrics, names: &Names, stopping: bool) -> Respo
                 plain(StatusCode::SERVICE_UNAVAILABLE, &text)
             }
         },
-        _ => plain(StatusCode::NOT_FOUND, "ask for /metrics or /ready\n"),
+        _ => plain(StatusCode::NOT_FOUND, "use /metrics or /ready\n"),
     }
 }
 

@@ -350,9 +350,9 @@ mod tests {
             (format!("{route}connections = 0\n"), "1 to 1024"),
             (
                 format!("{}timeout = \"1s\"\n", route.replace("bolt", "tcp")),
-                "tcp knows no calls",
+                "tcp has no calls",
             ),
-            (format!("{route}heartbeat = \"0s\"\n"), "no time"),
+            (format!("{route}heartbeat = \"0s\"\n"), "not a valid time"),
             (format!("{route}eject_after = 0\n"), "use 1 or more"),
             (format!("{route}max_streams = 9\n"), "only for \"grpc\""),
             (
@@ -420,14 +420,14 @@ mod tests {
             ),
             (
                 format!("{route}upstream_tls = {{ ca = \"a\", versions = [\"1.1\"] }}\n"),
-                "`1.1` is no version of TLS that is known: use \"1.3\" or \"1.2\"",
+                "`1.1` is not a supported TLS version: use \"1.3\" or \"1.2\"",
             ),
             (route.replace("bolt", "http3"), "unknown variant `http3`"),
             (
                 format!(
                     "{route}listen_tls = {{ ca = \"a\", cert = \"b\", key = \"c\", server_name = \"d\" }}\n"
                 ),
-                "route a: listen_tls.server_name: means nothing here",
+                "route a: listen_tls.server_name: not used here",
             ),
             (
                 two("127.0.0.1:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),

@@ -38,15 +38,15 @@ macro_rules! counted {
 counted! {
     /// Counters of one route, summed over all workers.
     Counters of RouteFamilies {
-        accepted: Counter, "connections_accepted", "Connections taken from clients";
+        accepted: Counter, "connections_accepted", "Connections accepted from clients";
         open: Gauge, "connections_open", "Connections of clients that are open";
-        in_flight: Gauge, "calls_in_flight", "Calls whose answers have not come";
+        in_flight: Gauge, "calls_in_flight", "Calls in flight";
         upstream_connects: Counter, "upstream_connects", "Connections made to upstreams";
         upstream_failures: Counter, "upstream_connect_failures", "Connections to upstreams that could not be made";
         upstream_lost: Counter, "upstream_connections_lost", "Connections to upstreams that were lost";
         requests: Counter, "requests", "Requests from clients";
         answers: Counter, "answers", "Answers to them, from upstreams and from the sidecar";
-        oneway: Counter, "oneway", "Requests that want no answer";
+        oneway: Counter, "oneway", "Requests that expect no answer";
         busy: Counter, "answered_busy", "Requests answered by the sidecar: too many at once";
         no_upstream: Counter, "answered_no_upstream", "Requests answered by the sidecar: no upstream could be reached";
         lack: Counter, "answered_own_lack", "Requests answered by the sidecar: it lacked descriptors, ports, memory or permission for a connection to an upstream";
@@ -54,22 +54,23 @@ counted! {
         cut: Counter, "answered_connection_closed", "Requests answered by the sidecar: the upstream's connection was lost";
         cancelled: Counter, "cancelled_by_client", "HTTP/2 requests that their clients reset";
         resent: Counter, "requests_resent", "HTTP/2 requests that an upstream had not processed, and that were sent again";
-        reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not looked at";
-        suspected: Counter, "clients_suspected", "Times that a connection upstream was lost, and a client suspected of it";
+        reset: Counter, "reset_by_upstream", "HTTP/2 requests that upstreams reset, or had not processed";
+        suspected: Counter, "clients_suspected", "Times that an upstream connection was lost and \
+            a client was suspected to be the cause";
         stray: Counter, "stray_answers", "Answers that no call waited for";
-        malformed: Counter, "malformed", "Connections that carried what is not their protocol";
-        too_long: Counter, "frames_too_long", "Frames above max_frame, which were left out";
+        malformed: Counter, "malformed", "Connections that carried data of another protocol";
+        too_long: Counter, "frames_too_long", "Frames above max_frame, which were dropped";
         codec_faults: Counter, "plugin_faults", "Times that the route's plugin failed, or returned nonsense";
         handshakes_failed: Counter, "handshakes_failed", "TLS handshakes that failed";
         bytes_down: Counter, "bytes_from_downstream", "Bytes from clients";
         bytes_up: Counter, "bytes_from_upstream", "Bytes from upstreams";
-        faults_delayed: Counter, "faults_delayed", "Calls that were delayed on purpose";
-        faults_aborted: Counter, "faults_aborted", "Calls that were answered as failed on purpose";
-        ejections: Counter, "upstream_ejections", "Times an upstream was left out because its calls failed";
+        faults_delayed: Counter, "faults_delayed", "Calls delayed by fault injection";
+        faults_aborted: Counter, "faults_aborted", "Calls failed by fault injection";
+        ejections: Counter, "upstream_ejections", "Times an upstream was ejected because its calls failed";
         lookup_failures: Counter, "upstream_lookup_failures", "Host names that could not be looked up";
-        lines_lost: Counter, "access_log_lines_lost", "Lines that the access log had no room for";
-        reloads: Counter, "certificate_reloads", "Certificates that were loaded anew";
-        reload_failures: Counter, "certificate_reload_failures", "Certificates that could not be loaded anew";
+        lines_lost: Counter, "access_log_lines_lost", "Lines that were dropped because the access log was full";
+        reloads: Counter, "certificate_reloads", "Certificates that were reloaded";
+        reload_failures: Counter, "certificate_reload_failures", "Certificates that could not be reloaded";
         insecure: Gauge, "upstream_insecure", "1: the upstream's certificate is not checked";
     }
 }
@@ -79,7 +80,7 @@ counted! {
     UpstreamCounters of UpstreamFamilies {
         calls: Counter, "upstream_calls", "Calls that were sent to the upstream";
         failed: Counter, "upstream_calls_failed", "Calls that it did not answer in time, or lost";
-        connects: Counter, "upstream_connections", "Connections that it took";
+        connects: Counter, "upstream_connections", "Connections that it accepted";
         open: Gauge, "upstream_connections_open", "Connections to it that are open";
         refused: Counter, "upstream_connections_failed", "Connections to it that could not be made";
         down: Gauge, "upstream_down", "1: the last connection to it could not be made";

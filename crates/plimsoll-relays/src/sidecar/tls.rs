@@ -115,12 +115,12 @@ impl Identity {
                 self.made = made;
                 self.stamp = seen;
                 self.expiry_reported = false;
-                tracing::info!(route = self.route, "certificates read again");
+                tracing::info!(route = self.route, "certificates reloaded");
                 Some(true)
             }
             Err(bad) => {
                 let route = &self.route;
-                tracing::warn!("route {route}: {bad}; the certificates from before stay in use");
+                tracing::warn!("route {route}: {bad}; the previous certificates stay in use");
                 Some(false)
             }
         }

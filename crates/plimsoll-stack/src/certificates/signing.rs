@@ -237,7 +237,7 @@ fn since_epoch(at: Timestamp) -> Duration {
 fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateError> {
     let bad = |problem: String| CertificateError::Validity { problem };
     match validity {
-        Validity::Days(0) => Err(bad("0 days is no time at all; give at least 1".to_owned())),
+        Validity::Days(0) => Err(bad("0 days is too short; use at least 1".to_owned())),
         Validity::Days(days) => {
             let now = Timestamp::now();
             let not_after = now

@@ -157,7 +157,7 @@ fn invalid_data_templates_are_rejected_before_load() {
         (
             r#"{"price": "{{uuid}}"}"#,
             &[],
-            "this template is no number",
+            "this template is not a number",
         ),
         (r#"{"price": {{row.price}}}"#, &[], "needs rows"),
         (
@@ -170,7 +170,11 @@ fn invalid_data_templates_are_rejected_before_load() {
             &rows,
             "did you mean row.price?",
         ),
-        (r#"{"price": 5}"#, &rows, "neither a message nor metadata"),
+        (
+            r#"{"price": 5}"#,
+            &rows,
+            "not used by any message or metadata",
+        ),
         (
             r#"{"price": 5}"#,
             &["--rows-order", "random"],

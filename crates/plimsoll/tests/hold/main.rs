@@ -274,13 +274,13 @@ fn invalid_hold_settings_are_reported() {
         ),
         (
             &["tcp://a:1", "--for", "1s", "--rate", "5/s"],
-            "not used with connections that are held",
+            "not used with held connections",
         ),
         (
             &["tcp://a:1", "--for", "1s", "--greeting", "0B"],
             "0B out of range",
         ),
-        (&["tcp://a:1", "--for", "0s"], "0 holds nothing"),
+        (&["tcp://a:1", "--for", "0s"], "0 is too short to hold"),
         (
             &["tcp://a:1", "--for", "1s", "--ca", "x"],
             "a TLS setting for a plaintext target",

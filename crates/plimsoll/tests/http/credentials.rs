@@ -109,7 +109,7 @@ fn session_headers_reach_requests_and_upgrades() {
     );
     for (header, problem) in [
         ("content-type: a", "set by sessions themselves"),
-        ("sec-websocket-key: a", "set by what opens the WebSocket"),
+        ("sec-websocket-key: a", "set by the WebSocket handshake"),
         ("x-a: {{row.b}}", "needs rows"),
     ] {
         let refused = place.run(&[&to[..], &["--clients", "1", "-H", header]].concat());

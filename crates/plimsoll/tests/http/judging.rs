@@ -39,7 +39,7 @@ fn http2_responses_are_judged_like_http1() {
             "/",
             &["--expect-body", "ok"],
             "HTTP_BODY",
-            "GET /: the body does not hold the text that is expected",
+            "GET /: the body does not contain the expected text",
         ),
         (
             "/",
@@ -51,7 +51,7 @@ fn http2_responses_are_judged_like_http1() {
             "/sse/2",
             &["--stream", "sse", "--stream-until", "event:done"],
             "STREAM_SHORT",
-            "GET /sse/2: the stream ended without the event that ends it well",
+            "GET /sse/2: the stream ended without the event that marks success",
         ),
         (
             "/bytes/100",

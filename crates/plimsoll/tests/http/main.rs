@@ -206,7 +206,7 @@ fn unexpected_status_header_and_body_are_failures() {
             "/",
             &["--expect-body", "ok"],
             "HTTP_BODY",
-            "GET /: the body does not hold the text that is expected",
+            "GET /: the body does not contain the expected text",
         ),
         (
             "/",

@@ -62,13 +62,13 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
                 &*over,
                 &limit[..],
                 "MESSAGE_TOO_LARGE",
-                "a body that unpacks to more than 1048576 bytes",
+                "a body that decompresses to more than 1048576 bytes",
             ),
             (
                 &*format!("{path}?cut=1"),
                 &looked,
                 "BAD_ANSWER",
-                "the body can't be unpacked",
+                "the body can't be decompressed",
             ),
             (
                 &*format!("{path}?status=503"),

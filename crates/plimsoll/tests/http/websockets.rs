@@ -109,14 +109,14 @@ fn websocket_users_follow_frame_script() {
     for (script, printed) in [
         ("frames = []", "no frames"),
         ("[[frames]]\nbdy = 'a'", "unknown field `bdy`"),
-        ("[[frames]]\nanswer = true", "missing: what the frame holds"),
+        ("[[frames]]\nanswer = true", "missing: the frame's content"),
         (
             "[[frames]]\nbody = 'a'\nanswer = false",
-            "the last frame goes out with no other",
+            "the last frame needs an answer",
         ),
         (
             "[[frames]]\nbody = 'a'\npace = '1s'",
-            "a pause is one between an answer and the next frame",
+            "a pause is between an answer and the next frame",
         ),
         (
             "[[frames]]\nbody = 'a'\nanswer = false\nuntil = 'x'\n[[frames]]\nbody = 'b'",
@@ -189,7 +189,7 @@ fn websocket_frames_work_with_python_server() {
             "/echo",
             &["-d", "x", "--expect-body", "y"][..],
             "HTTP_BODY",
-            "does not hold the text",
+            "does not contain the expected text",
         ),
         (
             "/fails",
@@ -250,7 +250,7 @@ fn websocket_frames_work_with_python_server() {
         let _ = fs::remove_dir_all(place.path("never"));
     }
     for (flags, printed) in [
-        (&[][..], "what each call sends over the socket"),
+        (&[][..], "set the frame that each call sends"),
         (
             &["-d", "x", "--subprotocol", "a b"],
             "not the name of a subprotocol",

@@ -328,9 +328,14 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
             &["--extra", r#"{"model": "short"}"#],
             &key,
             "STREAM_SHORT",
-            "without the event that ends it well",
+            "without the event that marks success",
         ),
-        (&["--prompt", " "], &key, "STREAM_SHORT", "held no token"),
+        (
+            &["--prompt", " "],
+            &key,
+            "STREAM_SHORT",
+            "contained no token",
+        ),
         (
             &["--api", "chat", "-H", "authorization: $MINE"],
             &[("MINE", "no")],
@@ -443,15 +448,15 @@ fn conflicting_flags_are_rejected() {
         ),
         (
             &["--api", "completions", "--system", "a"],
-            "--system: completions have no messages",
+            "--system: the completions API has no system",
         ),
-        (&["--extra", "[1]"], "--extra: not an object of JSON"),
+        (&["--extra", "[1]"], "--extra: not a JSON object"),
         (&["--extra", "{"], "--extra: not JSON"),
         (&["--prompt", "{{row.x}}"], "`--prompt`"),
         (&["--goodput", "ttft=0s"], "a bound of 0"),
         (
             &["--turns", "2", "--api", "completions"],
-            "--turns: completions have no messages",
+            "--turns: the completions API has no messages",
         ),
         (
             &["--turns", "2", "--calls", "3"],
@@ -463,7 +468,7 @@ fn conflicting_flags_are_rejected() {
         ),
         (
             &["--turns", "2", "--http-version", "auto"],
-            "`--turns`: goes on with what a model answered",
+            "`--turns`: continues from a model's answers",
         ),
         (&["--follow-up", "a"], "--turns"),
         (&["--goodput", "speed=1s"], "`speed` is not one of"),

@@ -218,7 +218,7 @@ fn certificate_expiry_in_use_is_reported() {
         let log = place.read(&format!("{name}.log"));
         assert_eq!(own(name, file), 1, "{log}");
         // With a resumed session it is random which side refuses first.
-        let printed = format!("route {name}: no TLS with the {other} 127.0.0.1:");
+        let printed = format!("route {name}: TLS handshake with the {other} 127.0.0.1:");
         assert!(log.contains(&printed), "{log}");
         assert!(log.lines().count() < 20, "{log}");
     }

@@ -106,7 +106,11 @@ fn outages_and_malformed_peers_are_logged() {
     let mut said = Vec::new();
     let _ = bad.read_to_end(&mut said);
     let peer = bad.local_addr().expect("connected");
-    logged(&place, &format!("route r: garbage from client {peer}: "), 1);
+    logged(
+        &place,
+        &format!("route r: malformed data from client {peer}: "),
+        1,
+    );
     assert_eq!(relay.stop().0, 0);
 }
 

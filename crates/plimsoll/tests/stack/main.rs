@@ -254,7 +254,7 @@ fn stack_carries_load_until_stopped() {
     // A second stack in the same folder is rejected; the first is not affected.
     let again = place.run(&["stack", "up", "sessions", "--dir", "stack"]);
     assert_eq!(again.status.code(), Some(1));
-    assert!(support::stderr_of(&again).contains("a stack that is up"));
+    assert!(support::stderr_of(&again).contains("a running stack"));
     assert!(
         place
             .expect(0, &["stack", "logs", "sessions", "--dir", "stack"])
@@ -398,7 +398,7 @@ fn embedded_stack_needs_no_external_programs() {
     assert_eq!(taken.status.code(), Some(1));
     let printed = support::stderr_of(&taken);
     assert!(
-        printed.contains("the API is to listen on") && printed.contains("--api-port"),
+        printed.contains("the API can't listen on") && printed.contains("--api-port"),
         "{printed}"
     );
     drop(stack);

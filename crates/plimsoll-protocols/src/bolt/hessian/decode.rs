@@ -23,19 +23,19 @@ pub struct HessianError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    #[error("the end, and more was expected")]
+    #[error("unexpected end of data")]
     Cut,
-    #[error("no value begins with {0:#04x}")]
+    #[error("unknown type code {0:#04x}")]
     Tag(u8),
-    #[error("a length of {0}")]
+    #[error("invalid length {0}")]
     Length(i32),
     #[error("a string that is not UTF-8")]
     NotUtf8,
-    #[error("a reference to class {0}, which was not described before")]
+    #[error("a reference to class {0}, which is not defined")]
     Class(i32),
-    #[error("a reference to type {0}, which was not named before")]
+    #[error("a reference to type {0}, which is not defined")]
     Type(i32),
-    #[error("a reference to value {0}, which has not begun")]
+    #[error("a reference to value {0}, which is not defined")]
     Ref(u32),
     #[error("references repeat more than {MAX_REPEATED} bytes of type names")]
     TooLong,

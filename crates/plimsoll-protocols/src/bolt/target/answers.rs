@@ -37,7 +37,7 @@ pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
 fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
     if request.codec != codec::HESSIAN2 {
         let codec = request.codec;
-        let text = format!("codec {codec} is not known here: use 1 (Hessian 2)");
+        let text = format!("codec {codec} is not supported: use 1 (Hessian 2)");
         return Err((Status::ServerDeserialException, text));
     }
     if request.class != sofa::REQUEST_CLASS.as_bytes() {

@@ -48,7 +48,7 @@ impl FromStr for Share {
             Some(Status::from_name(name).ok_or_else(|| {
                 let names: Vec<&str> = Status::ALL.iter().map(|status| status.name()).collect();
                 format!(
-                    "`{name}` is no status: use {} or SOFA_ERROR",
+                    "`{name}` is not a valid status: use {} or SOFA_ERROR",
                     names.join(", ")
                 )
             })?)
@@ -57,7 +57,9 @@ impl FromStr for Share {
             .strip_suffix('%')
             .and_then(|number| number.trim().parse::<f64>().ok())
             .filter(|percent| (0.0..=100.0).contains(percent))
-            .ok_or_else(|| format!("`{share}` is no share: write a percentage from 0% to 100%"))?;
+            .ok_or_else(|| {
+                format!("`{share}` is not a valid share: write a percentage from 0% to 100%")
+            })?;
         Ok(Share {
             status,
             share: percent / 100.0,

@@ -51,7 +51,7 @@ where
                     put_response(&mut output, 400, &fields);
                     let _ = io.write_all(&output).await;
                     let _ = io.shutdown().await;
-                    return Err(io::Error::other("not a request that this server takes"));
+                    return Err(io::Error::other("not a request that this server supports"));
                 }
                 Ok(Some((length, asked))) => {
                     input.drain(..length);
@@ -75,7 +75,11 @@ where
                 Err(e) if input.is_empty() && e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(());
                 }
-                Ok(0) => return Err(io::Error::other("the client hung up within a request")),
+                Ok(0) => {
+                    return Err(io::Error::other(
+                        "the client closed the connection in the middle of a request",
+                    ));
+                }
                 Err(e) => return Err(io::Error::other(e)),
                 Ok(_) => {}
             }

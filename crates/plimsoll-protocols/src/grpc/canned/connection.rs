@@ -411,7 +411,7 @@ impl CannedConnection {
         let wrong = !options.streams && stream.message.whole() != 1;
         if options.check_requests && (wrong || stream.message.is_inside()) {
             return Err(broken(format!(
-                "stream {} carries not one message, or not whole ones",
+                "stream {} does not carry exactly one complete message",
                 stream.id
             )));
         }
@@ -568,7 +568,7 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
         .map_err(|error| Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
     if !(trailers || method && path && te && grpc) || late_pseudo {
         return Err(broken(
-            "a request without the fields of gRPC, or with them out of order",
+            "a request without the header fields of gRPC, or with them out of order",
         ));
     }
     Ok(())

@@ -175,7 +175,7 @@ impl GrpcDriver {
         let sent = exchange.messages_sent(script);
         if let Some(expected) = script.expect.filter(|n| exchange.received < *n) {
             let why = format!(
-                "status OK after {} messages from the server, and {expected} were expected",
+                "status OK after {} messages from the server instead of {expected}",
                 exchange.received
             );
             return Some((Outcome::StreamShort, why));

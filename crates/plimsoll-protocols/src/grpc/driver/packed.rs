@@ -54,7 +54,7 @@ impl GrpcDriver {
         let unknown = unpackers.and_then(|unpackers| unpackers.unknown.as_deref());
         match (outcome, unknown) {
             (Outcome::CompressionUnsupported, Some(name)) => Some(format!(
-                "a message packed with `{name}`, which was not offered"
+                "a message compressed with `{name}`, which was not offered"
             )),
             _ => detail,
         }

@@ -95,7 +95,7 @@ fn stream_settings_resolve() {
     };
     assert!(
         problems("UnaryEcho", "messages = 2")
-            .contains("`call.grpc.messages`: for streams of requests, and grpc.examples.echo.Echo/UnaryEcho is unary")
+            .contains("`call.grpc.messages`: only for streams of requests, but grpc.examples.echo.Echo/UnaryEcho is unary")
     );
     assert!(problems("UnaryEcho", "cancel_after = 2").contains("call.grpc.cancel_after"));
     assert!(
@@ -397,7 +397,7 @@ fn rows_are_read_and_counted() {
     assert!(
         wrong(&unused)
             .join("; ")
-            .contains("`rows`: neither a message nor metadata have a field")
+            .contains("`rows`: not used by any message or metadata")
     );
 }
 

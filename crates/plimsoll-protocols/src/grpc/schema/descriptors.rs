@@ -153,14 +153,14 @@ pub(in crate::grpc) fn assemble(
         if let Err(mut why) = added {
             for import in lost {
                 let reason = done.broken.get(&import).or_else(|| absent.get(&import));
-                let reason = reason.map_or("it is not there", String::as_str);
+                let reason = reason.map_or("it is missing", String::as_str);
                 why.push_str(&format!("; of its import {import}: {reason}"));
             }
             done.broken.insert(name, why);
         }
     }
     for name in by_name.into_keys() {
-        let why = "it imports itself, by way of others or at once".to_owned();
+        let why = "it imports itself, directly or indirectly".to_owned();
         done.broken.insert(name, why);
     }
     done
@@ -261,7 +261,7 @@ fn ready(
             translate(file, &declared, apart);
             Ok(())
         }
-        (other, _) => Err(format!("syntax {other:?} is not known")),
+        (other, _) => Err(format!("syntax {other:?} is not supported")),
     }
 }
 
@@ -374,7 +374,7 @@ fn check_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
         Type::Enum,
     ];
     if !key.type_name().is_empty() || unfit.contains(&key.r#type()) {
-        return Err("its key is of a type that keys can't have");
+        return Err("its key has a type that map keys can't have");
     }
     Ok(())
 }

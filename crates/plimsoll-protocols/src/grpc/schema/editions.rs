@@ -174,12 +174,12 @@ pub(super) fn check_edition(declared: &DynamicMessage) -> Result<(), String> {
     match edition.filter(|_| declared.has_field_by_name("edition")) {
         Some(EDITION_2023 | EDITION_2024) => Ok(()),
         Some(other) => Err(unknown_edition(&format!("number {other}"))),
-        None => Err("a file of an edition that does not say which".to_owned()),
+        None => Err("a file that uses editions but names none".to_owned()),
     }
 }
 
 fn unknown_edition(edition: &str) -> String {
-    format!("edition {edition} is not known: those up to 2024 are")
+    format!("edition {edition} is not supported: use 2023 or 2024")
 }
 
 /// Translates a file of an edition to proto3. `declared` is the original file with its features.

@@ -38,7 +38,7 @@ impl Schema {
                 match missing {
                     None => Ok(encoded.encode_to_vec()),
                     Some((field, path)) => Err(SchemaError::new(format_args!(
-                        "message of {}: field {path:?} is required and not there: give it a {}",
+                        "message of {}: required field {path:?} is missing: set it to a {}",
                         message.full_name(),
                         type_name(&field)
                     ))),
@@ -78,7 +78,7 @@ impl Schema {
         let decoded = decoded.map_err(|e| bad(e.to_string()))?;
         match missing(&decoded, "") {
             None => Ok(()),
-            Some((_, path)) => Err(bad(format!("field {path:?} is required and not there"))),
+            Some((_, path)) => Err(bad(format!("required field {path:?} is missing"))),
         }
     }
 
@@ -199,7 +199,7 @@ impl Check<'_> {
                     return Ok(());
                 }
                 let name = found.full_name();
-                let problem = format!("{value} is no value of {name}, which has no others");
+                let problem = format!("{value} is not a valid value of {name}");
                 let top = self.top.full_name();
                 Err(SchemaError::value(top, path, &problem, &one(kind)))
             }

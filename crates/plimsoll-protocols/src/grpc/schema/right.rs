@@ -63,7 +63,7 @@ pub(super) fn one(kind: &Kind) -> String {
     match kind {
         Kind::Message(message) => match message.full_name() {
             "google.protobuf.Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"".to_owned(),
-            "google.protobuf.Duration" => "a length of time such as \"1.5s\"".to_owned(),
+            "google.protobuf.Duration" => "a duration such as \"1.5s\"".to_owned(),
             name if name.starts_with("google.protobuf.") => {
                 format!("the JSON form of {name}")
             }

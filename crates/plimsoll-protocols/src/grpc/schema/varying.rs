@@ -300,7 +300,7 @@ impl<'a> Varied<'a> {
             (_, Tree::List(items)) if field.is_list() => self.list(field, items, path),
             _ if field.is_list() || field.is_map() => Err(self.refused(
                 path,
-                "of a whole list or map only {{row.NAME}} alone can be",
+                "a whole list or map can only be replaced by {{row.NAME}} alone",
             )),
             _ => {
                 let presence = if field.supports_presence() {
@@ -386,13 +386,13 @@ impl<'a> Varied<'a> {
                 let Some(only) = template.alone() else {
                     return Err(self.refused(
                         path,
-                        "only a template alone can stand for a value that is no text",
+                        "a value that is not a string can only be replaced by one template field alone",
                     ));
                 };
                 let node = scalar(&kind, only, tag, presence);
                 Ok(vec![node.map_err(|problem| self.refused(path, &problem))?])
             }
-            _ => Err(self.refused(path, "a list or an object is not what this field holds")),
+            _ => Err(self.refused(path, "this field can't hold a list or an object")),
         }
     }
 

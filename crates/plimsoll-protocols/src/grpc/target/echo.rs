@@ -49,7 +49,7 @@ pub struct EchoOptions {
     pub messages: u32,
 
     // Each is due this long after the due time of the one before, however late that one was sent.
-    /// Time between two of them.
+    /// Time between two answers.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub pace: Period,
 

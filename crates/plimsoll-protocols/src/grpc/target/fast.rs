@@ -31,8 +31,8 @@ pub struct FastOptions {
     #[arg(skip = CannedOptions::default().message)]
     pub message: Vec<u8>,
 
-    /// Answer with so many bytes, zeros after gRPC's prefix of five: for clients of HTTP/2 that do not
-    /// decode them [default: a `score.ScoreResponse`, 14 bytes].
+    /// Answer with this many bytes, zeros after gRPC's prefix of five: for clients of HTTP/2 that do not decode them
+    /// [default: a `score.ScoreResponse`, 14 bytes].
     #[arg(long, value_name = "SIZE")]
     pub answer_size: Option<Size>,
 

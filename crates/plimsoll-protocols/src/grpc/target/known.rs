@@ -33,7 +33,8 @@ use crate::serving::reference::{Counted, Place, Reference, Serving};
 /// The limit of `--spin`: polling longer before every response is a mistake.
 const MAX_SPIN: Duration = Duration::from_millis(100);
 
-/// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, sealed beforehand, to check what clients measure.
+/// HTTP/1.1, HTTP/2 and gRPC: answers after delays of a known law, committed to beforehand, to check what clients
+/// measure.
 #[derive(Args, Clone, Debug)]
 #[command(
     before_help = "Example: one request in fifty takes 40 ms, if law.toml says so\n  \
@@ -44,11 +45,11 @@ pub struct KnownOptions {
     #[arg(long, value_name = "FILE")]
     law: PathBuf,
 
-    /// Where to write the commitment, what became of each request, and at the end what opens the commitment. A new file.
+    /// New file for the commitment, the outcome of each request, and at the end the values that open the commitment.
     #[arg(long, value_name = "FILE", default_value = "envelope.jsonl")]
     envelope: PathBuf,
 
-    /// What delays are drawn from [default: drawn at the start].
+    /// Seed of the random delays [default: random].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
@@ -78,7 +79,7 @@ impl Reference for KnownOptions {
             None => {
                 let mut bytes = [0; 8];
                 rand::fill(&mut bytes).map_err(|_| {
-                    ServeError::option("seed", "the system gives no random numbers")
+                    ServeError::option("seed", "the system's random number generator failed")
                 })?;
                 u64::from_le_bytes(bytes)
             }

@@ -39,7 +39,7 @@ pub struct OrdersOptions {
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub queue: usize,
 
-    /// What an order costs its worker: "1ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
+    /// Processing time of an order: "1ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub processing: Delay,
 }

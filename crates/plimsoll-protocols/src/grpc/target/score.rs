@@ -33,7 +33,7 @@ pub struct ScoreOptions {
     #[arg(long, value_name = "TIME", default_value = "5ms")]
     pub delay: Delay,
 
-    /// Time that the server computes for every answer, besides its delay.
+    /// CPU time that the server spends on every answer, besides its delay.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub busy: Period,
 }
@@ -112,7 +112,7 @@ impl ScoreService for Score {
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(
-                "field json: not a JSON array of numbers, as \"[0.1, 0.2]\" is: {e}"
+                "field json: not a JSON array of numbers such as \"[0.1, 0.2]\": {e}"
             )));
         }
         work(self.busy);

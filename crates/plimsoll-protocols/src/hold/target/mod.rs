@@ -12,13 +12,11 @@ use crate::serving::ServeError;
 use crate::serving::event_loop::{self, Service};
 use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
 
-/// Gives back every byte, and holds as many connections in as little memory as it can.
+/// Echoes every byte, and holds as many connections in as little memory as it can.
 #[derive(Args, Clone, Debug)]
-#[command(
-    before_help = "Example: TLS 1.3, then 18,000 connections that rest\n  \
+#[command(before_help = "Example: TLS 1.3, then 18,000 idle connections\n  \
     plimsoll serve hold --listen 127.0.0.1:4434 --tls-cert certs/server.crt --tls-key certs/server.key\n  \
-    plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s"
-)]
+    plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s")]
 pub struct HoldOptions {
     #[command(flatten)]
     identity: Identity,

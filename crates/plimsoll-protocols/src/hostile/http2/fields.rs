@@ -10,7 +10,7 @@ pub(in super::super) const FIELD_BEHAVIOURS: &[Behaviour] = &[
         .about("no :status (RFC 9113 §8.3.2)")
         .frames(|out, s| ends(out, s, &[ANSWER_HEAD[1], STATUS_OK])),
     Behaviour::new("h2-header-late-status", O::ProtocolError)
-        .about(":status behind a field (RFC 9113 §8.3)")
+        .about(":status after a field (RFC 9113 §8.3)")
         .frames(|out, s| ends(out, s, &[ANSWER_HEAD[1], ANSWER_HEAD[0], STATUS_OK])),
     Behaviour::new("h2-header-status-twice", O::ProtocolError)
         .about(":status twice (RFC 9113 §8.3)")

@@ -145,7 +145,7 @@ fn invalid_http_request_errors_suggest_fix() {
         ),
         (
             "path = \"/{{message}}\"",
-            "`call.http.path`: {{message}}: a request has one path",
+            "`call.http.path`: {{message}}: not supported in a path",
         ),
         (
             "body = \"{{row.a}}\"",
@@ -180,7 +180,7 @@ fn invalid_http_request_errors_suggest_fix() {
         ),
         (
             "stream = \"sse\"\nexpect_size = \"2KiB\"",
-            "`call.http.expect_size`: for a body that is one piece",
+            "`call.http.expect_size`: not used with events or messages",
         ),
         (
             "method = \"HEAD\"\nexpect_size = \"2KiB\"",
@@ -188,7 +188,7 @@ fn invalid_http_request_errors_suggest_fix() {
         ),
         (
             "headers = { content-length = \"1\" }",
-            "`call.http.headers.content-length`: says how messages are framed",
+            "`call.http.headers.content-length`: message framing is set",
         ),
         (
             "headers = { host = \"b\" }",

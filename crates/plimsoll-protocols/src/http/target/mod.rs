@@ -54,7 +54,7 @@ pub struct HttpOptions {
     #[command(flatten)]
     answers: Answers,
 
-    /// The size of a body, where the path asks for no other.
+    /// The size of a body, unless the path sets another.
     #[arg(long, value_name = "SIZE", default_value = "1KiB")]
     size: Size,
 
@@ -84,7 +84,10 @@ impl Reference for HttpOptions {
         let status = status.ok_or_else(|| {
             ServeError::option(
                 "status",
-                format!("{} is no status of an answer: use 200 to 599", self.status),
+                format!(
+                    "{} is not a valid status of an answer: use 200 to 599",
+                    self.status
+                ),
             )
         })?;
         let service = Arc::new(Service {

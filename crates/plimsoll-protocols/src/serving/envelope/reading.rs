@@ -75,9 +75,11 @@ impl Envelope {
                 break;
             }
             let line: Line = serde_json::from_slice(&text)
-                .map_err(|e| format!("line {place} is no line of an envelope: {e}"))?;
+                .map_err(|e| format!("line {place} is not a valid line of an envelope: {e}"))?;
             if opened.is_some() {
-                return Err(format!("line {place} stands behind the one that opens it"));
+                return Err(format!(
+                    "line {place} follows the line that opens the commitment"
+                ));
             }
             match line {
                 Line::Sealed(line) if place == 1 => sealed = Some(line),
@@ -96,7 +98,8 @@ impl Envelope {
         }
         let sealed = sealed.ok_or("it is empty")?;
         let opened = opened.ok_or(
-            "it is not opened: its server has not ended, or was killed; stop it with Ctrl-C or SIGTERM",
+            "its commitment is not opened: the server is still running, or was killed; stop it \
+             with Ctrl-C or SIGTERM",
         )?;
         requests.sort_by_key(|request| request.number);
         let envelope = Envelope {
@@ -111,7 +114,7 @@ impl Envelope {
     fn check(&self, sealed: &Sealed, requests_sha256: &str) -> Result<(), String> {
         if sealed.envelope != ENVELOPE_VERSION {
             return Err(format!(
-                "version {} of the format, and this program reads {ENVELOPE_VERSION}",
+                "version {} of the format, but this program reads {ENVELOPE_VERSION}",
                 sealed.envelope
             ));
         }
@@ -119,14 +122,14 @@ impl Envelope {
         let found = commitment(opened.seed, &opened.nonce, &opened.law);
         if found != sealed.commitment {
             return Err(format!(
-                "seed, nonce and law are not those that were committed to: their hash is {found}, and {} was promised",
+                "seed, nonce and law do not match the commitment: their hash is {found}, but {} was committed to",
                 sealed.commitment
             ));
         }
         let count = self.requests.len() as u64;
         if count != opened.requests {
             return Err(format!(
-                "{count} requests, and the server wrote {}: lines are missing or were added",
+                "{count} requests, but the server wrote {}: lines are missing or were added",
                 opened.requests
             ));
         }
@@ -141,7 +144,8 @@ impl Envelope {
             let due = delays.next(request.arrived_ns);
             if request.due_ns.abs_diff(due) > MAX_DIFFERENCE_NS {
                 return Err(format!(
-                    "request {number}: seed and law have its answer leave {} ns after it arrived, and it says {} ns",
+                    "request {number}: by seed and law, its answer is due {} ns after it arrived, \
+                     but the line says {} ns",
                     due.saturating_sub(request.arrived_ns),
                     request.due_ns.saturating_sub(request.arrived_ns)
                 ));

@@ -45,7 +45,7 @@ impl Writer {
         let file = File::create_new(path)?;
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce)
-            .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+            .map_err(|_| io::Error::other("the system's random number generator failed"))?;
         let nonce = hex::encode(&nonce);
         let commitment = commitment(seed, &nonce, &law);
         let mut file = BufWriter::new(file);

@@ -183,7 +183,7 @@ impl<S: Service> Connection<S> {
             Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
             // Without close_notify the stream may have been truncated (RFC 8446 §6.1).
             Transport::Tls(_) if S::IS_MOSTLY_IDLE => {
-                Turn::Broken("the client hung up without close_notify".to_owned())
+                Turn::Broken("the client closed the connection without close_notify".to_owned())
             }
             _ => Turn::Closed,
         }

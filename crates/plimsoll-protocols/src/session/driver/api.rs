@@ -89,7 +89,7 @@ impl Session {
         };
         match self.request.take() {
             None => {
-                let text = "an answer that nothing was asked for";
+                let text = "an answer without a request";
                 self.api_failed(Outcome::BadAnswer, text, now, turn);
             }
             Some(Request::Create) if ok => self.created(&answer.body, now, turn),

@@ -18,7 +18,7 @@ impl Session {
         let Ok(frame) = serde_json::from_str::<Frame<'_>>(text) else {
             turn.detail(
                 Outcome::BadAnswer,
-                "a frame that is no JSON object with a type",
+                "a frame that is not a JSON object with a type",
             );
             self.trouble = Some(Outcome::BadAnswer);
             return;
@@ -143,7 +143,7 @@ impl Session {
             let outcome = Outcome::TokensShort;
             turn.detail(
                 outcome,
-                &format!("done came after {received} tokens, and {promised} were to come"),
+                &format!("done after {received} tokens instead of {promised}"),
             );
             return outcome;
         }

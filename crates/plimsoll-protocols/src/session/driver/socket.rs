@@ -81,7 +81,7 @@ impl Session {
                 Outcome::SocketRefused
             };
             let advice = if elsewhere {
-                ": no WebSockets are there, --socket says where they are"
+                ": no WebSockets at this address; set it with --socket"
             } else {
                 ""
             };

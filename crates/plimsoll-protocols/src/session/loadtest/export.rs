@@ -37,7 +37,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
     if !run.has_requests {
         return Ok(Written::Part(format!(
-            "summary written to {}; {} keeps no calls, so there are no rows to write: make the run with --requests",
+            "summary written to {}; {} has no log of requests, so there are no rows to write: run with --requests",
             path.display(),
             run.dir.display()
         )));

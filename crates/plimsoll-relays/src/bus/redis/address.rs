@@ -84,7 +84,7 @@ impl RedisAddress {
             certificates.clone(),
         )
         // The library's error may quote the key.
-        .map_err(|_| "not certificates and a private key in PEM that belong together".to_owned())?;
+        .map_err(|_| "not a matching certificate and private key in PEM".to_owned())?;
         self.certificates = Some(certificates);
         Ok(self)
     }
@@ -235,9 +235,7 @@ impl FromStr for RedisAddress {
         };
         let place = match kind {
             Some("sentinel") if master.is_empty() => {
-                return Err(
-                    "no name of a master: write redis-sentinel://HOST:PORT/MASTER".to_owned(),
-                );
+                return Err("no master name: write redis-sentinel://HOST:PORT/MASTER".to_owned());
             }
             Some("sentinel") => Place::Sentinel {
                 nodes,
@@ -288,8 +286,7 @@ fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
         Some(credentials) => {
             let colon = if credentials.contains(':') { "" } else { ":" };
             let info = format!("redis://{colon}{credentials}@host").into_connection_info();
-            let info =
-                info.map_err(|_| "user or password: escape what is special in URLs with %")?;
+            let info = info.map_err(|_| "user or password: percent-encode special characters")?;
             info.redis_settings().clone()
         }
     };
@@ -347,7 +344,7 @@ mod tests {
             ("redis://a:1/x", "`x` is not a database"),
             ("redis://a,b", "several hosts"),
             ("redis-cluster://a,b/1", "no database 1"),
-            ("redis-sentinel://a,b", "no name of a master"),
+            ("redis-sentinel://a,b", "no master name"),
             (
                 "redis://me:c4n/ary@a:1/2",
                 "write a slash in a user or password as %2F",

@@ -116,7 +116,7 @@ impl Replies {
             true => Some(0),
             false => line.number,
         };
-        let strange = || "a length that is no number".to_owned();
+        let strange = || "a length that is not a number".to_owned();
         match line.kind {
             b'$' | b'!' | b'=' if !line.is_negative => {
                 let length = length.ok_or_else(strange)?;

@@ -164,7 +164,7 @@ impl Commands {
                     Ok(replies) => replies,
                     Err(why) => return why,
                 },
-                () = self.overflows() => return Failure::passing("it takes nothing"),
+                () = self.overflows() => return Failure::passing("it accepts no data"),
             };
             // A lost cluster node may have restarted empty before it answered, so its replies are
             // not trusted.
@@ -211,9 +211,7 @@ impl Commands {
         let mut data = self.data();
         let before = std::mem::replace(&mut data.names, names);
         if !before.is_empty() && before != data.names {
-            tracing::warn!(
-                "redis has lost its data; sessions that are known here are announced again"
-            );
+            tracing::warn!("redis has lost its data; announcing all known sessions again");
             data.lost_at = Some(Instant::now());
             self.losses.fetch_add(1, Ordering::AcqRel);
         }

@@ -109,7 +109,7 @@ fn tls_config(certificates: Option<&TlsCertificates>) -> RedisResult<ClientConfi
             let chain = chain.map_err(|e| bad(e.to_string()))?;
             // A library's error message about a key may quote it.
             let key = PrivateKeyDer::from_pem_slice(&client.client_key)
-                .map_err(|_| bad("the client's key is no PEM".to_owned()))?;
+                .map_err(|_| bad("the client's key is not PEM".to_owned()))?;
             (config.with_client_auth_cert(chain, key)).map_err(|e| bad(e.to_string()))
         }
         None => Ok(config.with_no_client_auth()),

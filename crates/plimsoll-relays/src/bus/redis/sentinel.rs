@@ -72,7 +72,7 @@ fn silent() -> std::io::Error {
 /// Returns the error that no Sentinel knows the name, and `false`: no named server is at fault.
 fn not_found() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
-    (false, (kind, "no Sentinel names such a master").into())
+    (false, (kind, "no Sentinel knows this master").into())
 }
 
 /// Asks one Sentinel. The inner error is that of the server that it names.

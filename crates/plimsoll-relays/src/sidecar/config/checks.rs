@@ -61,12 +61,13 @@ impl Config {
         if listen_tls.is_some_and(|tls| tls.server_name.is_some()) {
             return wrong(
                 "listen_tls.server_name",
-                "means nothing here: the names of clients are not checked; leave it out (in upstream_tls it is what the upstream's certificate must be for)",
+                "not used here: the names of clients are not checked; leave it out (in \
+                 upstream_tls it is the name that the upstream's certificate must have)",
             );
         }
         if let Some(other) = self.taken(i) {
             let listen = &route.listen;
-            let problem = format!("{listen} is {other}'s already: give each its own");
+            let problem = format!("{listen} is already used by {other}: give each its own");
             return wrong("listen", problem);
         }
         if let Some(way) = self.way_back(i) {
@@ -119,7 +120,8 @@ impl Route {
             _ if is_named => Ok(()),
             _ => wrong(
                 "upstream_tls.server_name",
-                "missing: a Unix socket has no name for the upstream's certificate to be checked against; give the one that it is for, such as \"localhost\"",
+                "missing: a Unix socket has no name to check the upstream's certificate against; \
+                 give a name of the certificate, such as \"localhost\"",
             ),
         }
     }
@@ -143,7 +145,7 @@ impl Route {
         let of_file = [("codec_timeout", self.codec_timeout.is_some())];
         let have_calls = |carriage: &_| !matches!(carriage, Carriage::Bytes);
         let have_streams = |carriage: &_| matches!(carriage, Carriage::Streams { .. });
-        let known_calls = format!("{}: {name} knows no calls", names_of(have_calls));
+        let known_calls = format!("{}: {name} has no calls", names_of(have_calls));
         for (keys, those, is_one) in [
             (&of_calls[..], known_calls, have_calls(carriage)),
             (&of_streams, names_of(have_streams), have_streams(carriage)),
@@ -192,7 +194,7 @@ impl Route {
         ensure(
             times.all(|time| !time.is_zero()),
             "timeout, heartbeat, request_timeout, codec_timeout",
-            "0 is no time: use a duration such as \"15s\"",
+            "0 is not a valid time: use a duration such as \"15s\"",
         )
     }
 
@@ -202,7 +204,8 @@ impl Route {
             (true, None) => wrong(
                 name,
                 format!(
-                    "missing: protocol = \"{name}\" needs the shared object that brings it, such as \"x_example.so\""
+                    "missing: protocol = \"{name}\" needs the shared object that implements it, \
+                     such as \"x_example.so\""
                 ),
             ),
             (false, Some(_)) => {

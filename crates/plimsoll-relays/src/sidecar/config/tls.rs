@@ -33,7 +33,7 @@ impl<'de> Deserialize<'de> for Version {
         let known = TlsVersion::ALL.into_iter().find(|v| v.name() == text);
         known.map(Version).ok_or_else(|| {
             de::Error::custom(format!(
-                "`{text}` is no version of TLS that is known: use \"1.3\" or \"1.2\""
+                "`{text}` is not a supported TLS version: use \"1.3\" or \"1.2\""
             ))
         })
     }

@@ -16,7 +16,7 @@ use super::http2::http2_of;
 const HALF_OPEN: Verdict = Verdict {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
-    why: Cow::Borrowed("sidecar: header fields came, and nothing after them (request_timeout)"),
+    why: Cow::Borrowed("sidecar: no body received after the header fields (request_timeout)"),
 };
 
 /// Returns the sidecar's answer to a call that it cannot pass on.
@@ -28,18 +28,18 @@ fn verdict(why: Why) -> Verdict {
             return Verdict {
                 outcome: Outcome::Unavailable,
                 http_status: "503",
-                why: format!("sidecar: no connection upstream: {lack}").into(),
+                why: format!("sidecar: can't connect to the upstream: {lack}").into(),
             };
         }
         Why::Cut => (
             "502",
             "sidecar: the upstream's connection ended with the call in flight",
         ),
-        Why::Fault => ("503", "sidecar: a fault on purpose (fault.abort_share)"),
-        Why::Timeout => ("504", "sidecar: the call's time has passed"),
+        Why::Fault => ("503", "sidecar: injected fault (fault.abort_share)"),
+        Why::Timeout => ("504", "sidecar: the call timed out"),
         // Only frames can be too long; streams have no maximum length.
         Why::TooLong => ("502", "sidecar: longer than max_frame"),
-        Why::BadAnswer => ("502", "sidecar: the upstream's answer breaks HTTP/2"),
+        Why::BadAnswer => ("502", "sidecar: the upstream's answer violates HTTP/2"),
     };
     Verdict {
         outcome: match why {

@@ -95,7 +95,7 @@ impl Worker {
     pub(super) fn read_mail(&mut self, now: Time) {
         while let Ok(setup) = self.mailbox.1.try_recv() {
             if let Err(e) = self.take_up(setup, now) {
-                tracing::error!("watching a socket that listens: {e}; this is tried again");
+                tracing::error!("watching a listening socket: {e}; retrying");
                 // The next tick watches all listeners again.
                 self.accepts = false;
             }

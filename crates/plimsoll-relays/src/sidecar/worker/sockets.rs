@@ -200,7 +200,7 @@ impl Worker {
             (None, _) => error.to_string(),
         };
         let peer = Peer::of(connection);
-        tracing::warn!("route {name}: no TLS with the {peer}: {why}{more}");
+        tracing::warn!("route {name}: TLS handshake with the {peer} failed: {why}{more}");
     }
 
     pub(super) fn accept(&mut self, route: usize, now: Time) {
@@ -272,7 +272,7 @@ impl Worker {
                 changed => changed,
             };
             if let Err(e) = watched {
-                tracing::error!("watching a socket that listens: {e}; this is tried again");
+                tracing::error!("watching a listening socket: {e}; retrying");
                 self.accepts = false;
             }
         }

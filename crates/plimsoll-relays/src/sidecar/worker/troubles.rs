@@ -145,14 +145,14 @@ impl Worker {
         now: Time,
     ) {
         count(&self.counters(route).too_long, 1);
-        let what = format_args!("left out a frame from {peer}: {why}");
+        let what = format_args!("dropped a frame from {peer}: {why}");
         self.warn(route, Trouble::TooLong, what, now);
     }
 
     /// Logs a connection that does not carry the route's protocol.
     fn report_garbage(&mut self, route: usize, peer: Peer, why: &dyn fmt::Display, now: Time) {
         count(&self.counters(route).malformed, 1);
-        let what = format_args!("garbage from {peer}: {why}");
+        let what = format_args!("malformed data from {peer}: {why}");
         self.warn(route, Trouble::Garbage, what, now);
     }
 

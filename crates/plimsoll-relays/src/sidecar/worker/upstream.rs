@@ -145,7 +145,7 @@ impl Worker {
         failed.retry_at = now + pause;
         let name = &state.setup.route.name;
         tracing::warn!(
-            "route {name}: {address} failed {after} calls in a row, left out for {pause:?}"
+            "route {name}: {address} failed {after} calls in a row, ejected for {pause:?}"
         );
         count(&self.counters(route).ejections, 1);
         self.leave(route, endpoint);

@@ -56,9 +56,9 @@ impl Varied<'_> {
                 Tree::Keyed(_) => Err(self.refused(path, "only keys of a map can vary")),
                 Tree::Template(_) => Err(self.refused(
                     path,
-                    "of the templates only {{row}} and {{row.NAME}} alone can stand for a message",
+                    "a message can only be replaced by {{row}} or {{row.NAME}} alone",
                 )),
-                Tree::List(_) => Err(self.refused(path, "a list is not what this field holds")),
+                Tree::List(_) => Err(self.refused(path, "this field can't hold a list")),
             };
         }
         match (name, tree) {
@@ -99,10 +99,10 @@ impl Varied<'_> {
     /// Returns the nodes of a duration such as `"{{random 0.1 2.5}}s"`.
     fn span(&self, template: &Template, path: &str) -> Result<Vec<Node>, SchemaError> {
         let [Part::Field(field), Part::Text(unit)] = template.parts() else {
-            return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
+            return Err(self.refused(path, "write a duration such as \"{{random 1 5}}s\""));
         };
         if !field.is_number() || unit != "s" {
-            return Err(self.refused(path, "write a length of time such as \"{{random 1 5}}s\""));
+            return Err(self.refused(path, "write a duration such as \"{{random 1 5}}s\""));
         }
         if let Source::Random(Random { low, high, digits }) = field.source {
             let most = MAX_DURATION_SECONDS.saturating_mul(10i64.pow(u32::from(digits)));
@@ -182,7 +182,7 @@ impl Varied<'_> {
         let content = if message.full_name().starts_with("google.protobuf.") {
             let value = fields.into_iter().find(|(key, _)| key == "value");
             let Some((_, tree)) = value else {
-                return Err(self.refused(path, "\"value\" is not there"));
+                return Err(self.refused(path, "\"value\" is missing"));
             };
             self.content(&message, &tree, path)?
         } else {

@@ -28,7 +28,7 @@ pub(super) fn scalar(
             return Ok(Node::Uuid { tag, field });
         }
         Kind::Bytes => {
-            return Err("bytes are base64: only {{uuid}} or {{row.NAME}} alone can be".to_owned());
+            return Err("bytes are base64: use {{uuid}} or {{row.NAME}} alone".to_owned());
         }
         Kind::Bool => (Form::Varint, 0, 1),
         Kind::Int32 | Kind::Enum(_) => (Form::Varint, i64::from(i32::MIN), i64::from(i32::MAX)),
@@ -43,17 +43,19 @@ pub(super) fn scalar(
         Kind::Fixed64 => (Form::Fixed64, 0, i64::MAX),
         Kind::Float => (Form::Float, i64::MIN, i64::MAX),
         Kind::Double => (Form::Double, i64::MIN, i64::MAX),
-        Kind::String | Kind::Message(_) => return Err("no number can be here".to_owned()),
+        Kind::String | Kind::Message(_) => return Err("a number can't be used here".to_owned()),
     };
     let name = format!("{kind:?}").to_lowercase();
     if !only.is_number() {
         return Err(format!(
-            "this template is no number, and the field is {name}"
+            "this template is not a number, but the field is {name}"
         ));
     }
     let is_real = matches!(form, Form::Float | Form::Double);
     if only.digits() > 0 && !is_real {
-        return Err(format!("digits behind the point, and the field is {name}"));
+        return Err(format!(
+            "the template has decimal places, but the field is {name}"
+        ));
     }
     let fits_in_32 = high <= i64::from(u32::MAX);
     match &only.source {

@@ -343,7 +343,7 @@ fn invalid_template_error_names_field() {
     for (json, problem) in [
         (
             r#"{"small": "{{uuid}}"}"#,
-            "field \"small\": this template is no number, and the field is int32",
+            "field \"small\": this template is not a number, but the field is int32",
         ),
         (r#"{"small": "1{{seq}}"}"#, "field \"small\""),
         (
