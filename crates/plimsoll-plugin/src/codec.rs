@@ -64,7 +64,7 @@ impl Codec {
     /// The frame that `bytes` begin with, of at most `limit` bytes.
     ///
     /// # Errors
-    /// When the bytes are no frame, or the plugin fails.
+    /// When the bytes are not a frame, or the plugin fails.
     #[inline]
     pub fn decode(&self, bytes: &[u8], sender: Sender, limit: usize) -> Result<Decoded, Fault> {
         if bytes.is_empty() {
