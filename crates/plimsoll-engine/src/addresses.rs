@@ -92,7 +92,7 @@ impl Addresses {
             // What was right half a minute ago most likely is (RFC 8767), but for a client
             // that has just been started.
             Err(e) if self.are_there() && lookup == Lookup::Shared => {
-                tracing::warn!("host name not resolved, its old addresses are used: {e}");
+                tracing::warn!("host name not resolved, still using its previous addresses: {e}");
                 self.until = until;
             }
             Err(e) => {

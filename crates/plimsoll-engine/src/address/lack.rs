@@ -49,14 +49,14 @@ pub enum Lack {
     )]
     Memory,
     /// Another thread of this process, which looks names up.
-    #[error("this process may start no more threads: raise `ulimit -u`")]
+    #[error("this process can't start more threads: raise `ulimit -u`")]
     Threads,
     /// Something else that a socket needs before it connects.
-    #[error("this machine gave no socket for the connection: {0}: look at its security policy")]
+    #[error("this machine refused a socket for the connection: {0}: check its security policy")]
     Socket(Errno),
     /// The permission of this machine.
     #[error(
-        "this machine does not permit the connection: look at its security policy and its routes"
+        "this machine does not permit the connection: check its security policy and its routes"
     )]
     Permission,
 }

@@ -93,7 +93,7 @@ impl<T: Clone> Kept<T> {
                 tracing::info!("{what} {}: read again", path.display());
             }
             // One file of two may still be on its way: it is tried again.
-            Err(e) => tracing::warn!("{e}; the one from before stays in use"),
+            Err(e) => tracing::warn!("{e}; the previous one stays in use"),
         }
     }
 }

@@ -215,7 +215,7 @@ fn endless_handshake_fails_at_256_kib() {
             assert_eq!(handshake.take(piece), Ok(false), "{step}");
         }
         let error = handshake.take(&bytes[MOST..=MOST]).unwrap_err();
-        assert_eq!(error, general("the peer's handshake has no end"));
+        assert_eq!(error, general("the peer's handshake is too long"));
     }
 }
 
