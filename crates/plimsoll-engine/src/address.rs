@@ -187,9 +187,9 @@ mod tests {
         for (errno, needle) in [
             (Errno::ACCESS, "not permitted"),
             (Errno::NOENT, "no such file"),
-            (Errno::NOTDIR, "no folder"),
+            (Errno::NOTDIR, "not a folder"),
             (Errno::AGAIN, "queue of connections is full"),
-            (Errno::PROTOTYPE, "no stream socket"),
+            (Errno::PROTOTYPE, "not a stream socket"),
         ] {
             let text = reported(&at(&file), errno);
             assert!(

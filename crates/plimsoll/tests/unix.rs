@@ -301,7 +301,10 @@ fn unix_socket_errors_are_reported() {
             "grpc list sofa+unix:a.sock".to_owned(),
             "write grpc+unix:a.sock",
         ),
-        (format!("serve score --listen {long}"), "may have 107 bytes"),
+        (
+            format!("serve score --listen {long}"),
+            "can have 107 bytes at most",
+        ),
         (
             "serve score --listen unix:none/a.sock".to_owned(),
             "there is no folder none",

@@ -415,7 +415,7 @@ mod tests {
         let long = format!("unix:/{}", "x".repeat(107));
         for (url, needle) in [
             ("unix://host/a", "write unix:/PATH"),
-            ("unix:", "names no socket"),
+            ("unix:", "has no socket path"),
             ("ftp+unix:/a", "unknown scheme `ftp` before `+unix`"),
             (&long, "can have 107 bytes at most, and this one has 108"),
         ] {

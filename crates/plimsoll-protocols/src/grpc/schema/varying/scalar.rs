@@ -53,7 +53,9 @@ pub(super) fn scalar(
     }
     let is_real = matches!(form, Form::Float | Form::Double);
     if only.digits() > 0 && !is_real {
-        return Err(format!("digits behind the point, and the field is {name}"));
+        return Err(format!(
+            "digits after the decimal point, and the field is {name}"
+        ));
     }
     let fits_in_32 = high <= i64::from(u32::MAX);
     match &only.source {
