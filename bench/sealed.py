@@ -278,7 +278,7 @@ def read_results(path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", nargs="?", metavar="PROGRAM", help="the plimsoll to measure [PLIMSOLL, or target/release]")
-    parser.add_argument("--condition", action="append", help="quiet, 'bursts N%%' or 'busy N'; may be given again [quiet]")
+    parser.add_argument("--condition", action="append", help="quiet, 'bursts N%%' or 'busy N'; repeatable [quiet]")
     parser.add_argument("--runs", type=int, default=300, help="of each condition, those in --results included")
     parser.add_argument("--seconds", type=float, default=2, help="length of a run")
     parser.add_argument("--seed", type=int, default=1, help="of the order of runs")

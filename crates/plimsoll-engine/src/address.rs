@@ -49,18 +49,18 @@ impl Address {
             Address::Tcp(_) => None,
             Address::Unix(socket) => match Errno::from_io_error(error) {
                 Some(Errno::NOENT) => {
-                    Some("there is no such file; a server makes it when it starts")
+                    Some("there is no such file; a server creates it when it starts")
                 }
-                Some(Errno::NOTDIR) => Some("a part of its path is no folder"),
+                Some(Errno::NOTDIR) => Some("a part of its path is not a folder"),
                 Some(Errno::ACCESS) => Some(
                     "not permitted; it takes write permission on the file, and search permission on its folders",
                 ),
-                Some(Errno::CONNREFUSED) if !is_socket(socket) => Some("it is no socket"),
+                Some(Errno::CONNREFUSED) if !is_socket(socket) => Some("it is not a socket"),
                 Some(Errno::CONNREFUSED) => {
-                    Some("nobody listens on it; a server that was killed leaves its file")
+                    Some("nothing listens on it; a server that was killed leaves its file behind")
                 }
                 Some(Errno::AGAIN) => Some("the server's queue of connections is full"),
-                Some(Errno::PROTOTYPE) => Some("it is no stream socket"),
+                Some(Errno::PROTOTYPE) => Some("it is not a stream socket"),
                 _ => None,
             },
         };
@@ -142,7 +142,7 @@ impl FromStr for Address {
         match UnixSocket::parse(text) {
             Some(socket) => socket.map(Address::Unix),
             None => text.parse().map(Address::Tcp).map_err(|_| {
-                format!("`{text}` is no address: write IP:PORT, or unix:/PATH for a socket of this machine")
+                format!("`{text}` is not an address: write IP:PORT, or unix:/PATH for a socket of this machine")
             }),
         }
     }
@@ -183,13 +183,13 @@ mod tests {
         fs::write(&file, "").unwrap();
         let at = |path: &std::path::Path| Address::Unix(UnixSocket::Path(path.into()));
         let reported = |address: &Address, errno: Errno| address.unreached(&errno.into());
-        assert!(reported(&at(&file), Errno::CONNREFUSED).ends_with("it is no socket"));
+        assert!(reported(&at(&file), Errno::CONNREFUSED).ends_with("it is not a socket"));
         for (errno, needle) in [
             (Errno::ACCESS, "not permitted"),
             (Errno::NOENT, "no such file"),
-            (Errno::NOTDIR, "no folder"),
+            (Errno::NOTDIR, "not a folder"),
             (Errno::AGAIN, "queue of connections is full"),
-            (Errno::PROTOTYPE, "no stream socket"),
+            (Errno::PROTOTYPE, "not a stream socket"),
         ] {
             let text = reported(&at(&file), errno);
             assert!(

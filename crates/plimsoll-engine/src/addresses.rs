@@ -91,7 +91,7 @@ impl Addresses {
             Ok(found) => self.learn(&found, until, recorder),
             // Stale addresses are most likely still right (RFC 8767); only a newly started client must not use them.
             Err(e) if self.are_there() && lookup == Lookup::Shared => {
-                tracing::warn!("host name not resolved, its old addresses are used: {e}");
+                tracing::warn!("host name not resolved, still using its previous addresses: {e}");
                 self.until = until;
             }
             Err(e) => {

@@ -272,7 +272,7 @@ impl TlsClient {
             .as_ref()
             .filter(|shown| shown.may_be_refused())?;
         Some(format!(
-            "tls: the server asked for a client certificate and closed the connection without a word, so it probably refuses the {}",
+            "tls: the server asked for a client certificate and closed the connection without an alert, so it probably refuses the {}",
             shown.description()
         ))
     }

@@ -110,7 +110,7 @@ impl Opening {
         loop {
             let Some((size, is_open)) = self.answer(&bytes[taken..], out)? else {
                 if bytes.len() - taken >= MAX_ANSWER {
-                    return Err(refused("its answer does not end"));
+                    return Err(refused("its answer is too long"));
                 }
                 return Ok((taken, false));
             };
@@ -136,7 +136,7 @@ impl Opening {
                     self.log_in(out);
                     Ok(Some((2, false)))
                 }
-                [5, ..] => Err(denied("it wants another way to log in (SOCKS5)")),
+                [5, ..] => Err(denied("it requires another authentication method (SOCKS5)")),
                 _ => Err(refused("it does not speak SOCKS5")),
             },
             Awaited::Login => match bytes {
@@ -145,9 +145,7 @@ impl Opening {
                     self.ask(out)?;
                     Ok(Some((2, false)))
                 }
-                _ => Err(denied(
-                    "it does not know the user, or not with this password",
-                )),
+                _ => Err(denied("it rejected the user name or the password")),
             },
             Awaited::Reply => {
                 let size = match bytes {
@@ -194,7 +192,7 @@ impl Opening {
             }
             Err(_) => {
                 let length = u8::try_from(host.len());
-                let length = length.map_err(|_| refused("SOCKS5 has no names this long"))?;
+                let length = length.map_err(|_| refused("the host name is too long for SOCKS5"))?;
                 out.extend_from_slice(&[3, length]);
                 out.extend_from_slice(host.as_bytes());
             }
@@ -249,9 +247,9 @@ fn reply(code: u8) -> io::Error {
         4 => (Kind::HostUnreachable, "the target's host is unreachable"),
         5 => (Kind::ConnectionRefused, "the target refused the connection"),
         6 => (Kind::TimedOut, "the target did not answer it"),
-        7 => (Kind::Other, "it knows no CONNECT"),
-        8 => (Kind::Other, "it knows no addresses of this kind"),
-        _ => (Kind::Other, "it does not say why"),
+        7 => (Kind::Other, "it does not support CONNECT"),
+        8 => (Kind::Other, "it does not support addresses of this kind"),
+        _ => (Kind::Other, "it gave no reason"),
     };
     io::Error::new(kind, format!("{why} (SOCKS5 reply {code})"))
 }
@@ -390,21 +388,21 @@ mod tests {
                 None,
                 &[5, 0xff],
                 Kind::PermissionDenied,
-                "another way to log in",
+                "another authentication method",
             ),
             (
                 ProxyKind::Socks5,
                 None,
                 &[5, 2],
                 Kind::PermissionDenied,
-                "another way to log in",
+                "another authentication method",
             ),
             (
                 ProxyKind::Socks5,
                 Some("x"),
                 &[5, 2, 1, 1],
                 Kind::PermissionDenied,
-                "does not know the user",
+                "rejected the user name",
             ),
             (
                 ProxyKind::Socks5,

@@ -48,7 +48,7 @@ impl FromStr for Gate {
         let wrong = || {
             let metrics: Vec<&str> = Metric::ALL.iter().map(|m| m.key()).collect();
             format!(
-                "`{text}` is no gate: write a metric and what it may be more, such as \"p99 +3%\" or \"p50 +20us\"; metrics are {}",
+                "`{text}` is not a valid gate: write a metric and the allowed increase, such as \"p99 +3%\" or \"p50 +20us\"; metrics are {}",
                 metrics.join(", ")
             )
         };

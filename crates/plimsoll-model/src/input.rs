@@ -51,7 +51,9 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = dir.to_owned();
     for component in Path::new(name).components() {
         let Component::Normal(part) = component else {
-            return Err(other(format!("`{name}` is no folder below")));
+            return Err(other(format!(
+                "`{name}` is not a relative path without `..`"
+            )));
         };
         path.push(part);
         let kind = fs::symlink_metadata(&path).map_err(plain)?.file_type();
@@ -98,7 +100,7 @@ fn metadata(path: &Path) -> io::Result<Metadata> {
 fn plain(error: io::Error) -> io::Error {
     let problem = match error.kind() {
         io::ErrorKind::NotFound => "no such file",
-        io::ErrorKind::PermissionDenied => "this user may not read it",
+        io::ErrorKind::PermissionDenied => "permission denied",
         _ => return error,
     };
     io::Error::new(error.kind(), problem)
@@ -287,7 +289,7 @@ fn read_stream<R: Read>(
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
                     format!(
-                        "it is {what}, and nothing came for {} s",
+                        "it is {what}, and no data arrived for {} s",
                         patience.as_secs()
                     ),
                 ));
@@ -295,7 +297,7 @@ fn read_stream<R: Read>(
         }
         if content.len() as u64 > most {
             return Err(other(format!(
-                "it is {what}, and has no end within {} MiB",
+                "it is {what}, and did not end within {} MiB",
                 most >> 20
             )));
         }
@@ -430,7 +432,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         let zero = || File::open("/dev/zero");
         let error = read_stream(zero, "a device", STREAM_IDLE_TIMEOUT, 3 << 20).unwrap_err();
-        let expected = "it is a device, and has no end within 3 MiB";
+        let expected = "it is a device, and did not end within 3 MiB";
         assert_eq!(error.to_string(), expected);
     }
 }

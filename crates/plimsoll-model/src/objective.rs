@@ -323,13 +323,13 @@ fn two_figures(ns: f64) -> String {
 /// Returns why the generator may have caused the result.
 fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumstances) -> String {
     if circumstances.short {
-        return "this machine ran out of descriptors or ports, which can be the cause".to_owned();
+        return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
     }
     if circumstances.too_few_connections {
-        return "calls waited for connections, of which the plan has too few".to_owned();
+        return "calls waited for connections: the plan has too few".to_owned();
     }
     if circumstances.not_resumed {
-        return "with full handshakes, where resumed ones were asked for".to_owned();
+        return "with full handshakes, although resumption was requested".to_owned();
     }
     let longest = record.delayed.histogram().map_or(0, |h| h.max());
     let at = match objective.metric {
@@ -343,23 +343,23 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
     };
     let mut seen: Vec<String> = at.into_iter().collect();
     if longest > 0 {
-        seen.push(format!(
-            "it stood still for up to {}",
-            readable(longest as f64)
-        ));
+        seen.push(format!("it stalled for up to {}", readable(longest as f64)));
     }
     if circumstances.busy {
         seen.push("a worker used a whole core".to_owned());
     }
     if Failed::of(record).ours > 0 {
-        seen.push(format!("{} failures are its own", Failed::of(record).ours));
+        seen.push(format!(
+            "{} failures are the generator's own",
+            Failed::of(record).ours
+        ));
     }
     let seen = if seen.is_empty() {
         String::new()
     } else {
         format!(" ({})", seen.join(", "))
     };
-    format!("the generator can be the cause{seen}")
+    format!("the generator may be the cause{seen}")
 }
 
 /// Returns the calls that took longer than `limit` although their time was not recorded.
@@ -426,9 +426,9 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
             let of = |count| record.measures.of(count);
             let all: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
             let share = (all > 0).then(|| of(reason) as f64 / all as f64);
-            let text = share.map_or("no answer says why it ended".to_owned(), |share| {
+            let text = share.map_or("no answer gives a finish reason".to_owned(), |share| {
                 format!(
-                    "{:.4}% of {all} answers that say why they ended",
+                    "{:.4}% of {all} answers with a finish reason",
                     share * 100.0
                 )
             });

@@ -48,7 +48,7 @@ outcomes! {
     Internal "INTERNAL" Target "the server answered with gRPC status INTERNAL";
     Unavailable "UNAVAILABLE" Target "the server answered with gRPC status UNAVAILABLE";
     DataLoss "DATA_LOSS" Target "the server answered with gRPC status DATA_LOSS";
-    Unauthenticated "UNAUTHENTICATED" Target "the server wants valid credentials";
+    Unauthenticated "UNAUTHENTICATED" Target "the server requires valid credentials";
     // Establishing a connection.
     ResolveFailed "RESOLVE_FAILED" Link "the target's host name could not be resolved";
     ConnectRefused "CONNECT_REFUSED" Link "nothing listens on the target's port";
@@ -64,11 +64,11 @@ outcomes! {
     TlsCertificateRevoked "TLS_CERTIFICATE_REVOKED" Link "the server's certificate, or one above it, is revoked";
     TlsNameMismatch "TLS_NAME_MISMATCH" Link "the server's certificate is for another host name";
     TlsBadCertificate "TLS_BAD_CERTIFICATE" Link "the server's certificate is not acceptable";
-    TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server wants a client certificate";
+    TlsClientCertificateRequired "TLS_CLIENT_CERTIFICATE_REQUIRED" Link "the server requires a client certificate";
     TlsClientCertificateRejected "TLS_CLIENT_CERTIFICATE_REJECTED" Link "the server rejected the client certificate";
     TlsVersion "TLS_VERSION" Link "the server does not speak a TLS version that the plan allows";
     TlsNoCommonParameters "TLS_NO_COMMON_PARAMETERS" Link "no cipher suite, key-exchange group or kind of key in common with the server";
-    TlsAlpn "TLS_ALPN" Link "the server does not offer the protocol asked for by ALPN";
+    TlsAlpn "TLS_ALPN" Link "the server does not support the protocol requested by ALPN";
     TlsNotTls "TLS_NOT_TLS" Link "the server answered a TLS handshake with something that is not TLS";
     TlsAlert "TLS_ALERT" Link "the server ended the TLS handshake with an alert";
     TlsFailed "TLS_FAILED" Link "the TLS layer failed";
@@ -81,7 +81,7 @@ outcomes! {
     Truncated "TRUNCATED" Link "the connection ended without TLS close_notify in the middle of an answer";
     StreamReset "STREAM_RESET" Target "the server reset the call's stream";
     StreamRefused "STREAM_REFUSED" Target "the server refused the stream before doing any work";
-    Goaway "GOAWAY" Target "the server went away before it took the call";
+    Goaway "GOAWAY" Target "the server closed the connection to new calls (GOAWAY) before it processed this one";
     ProtocolError "PROTOCOL_ERROR" Target "the server broke the protocol";
     _ "NOT_HTTP2" Target "the server does not speak HTTP/2 (an HTTP/1.1 server, or a TLS port spoken to in plaintext)";
     _ "HTTP_STATUS" Target "the server answered with an HTTP status other than 200";
@@ -95,11 +95,11 @@ outcomes! {
     BodyLength "BODY_LENGTH" Target "the body is not as long as the server promised, or as the plan asks for";
     // SOFABolt's statuses by name (com.alipay.remoting.ResponseStatus).
     _ "BOLT_ERROR" Target "the server answered with Bolt status ERROR";
-    _ "BOLT_SERVER_EXCEPTION" Target "the server's handler threw, or there is none for the class";
+    _ "BOLT_SERVER_EXCEPTION" Target "the server's handler threw an exception, or the class has no handler";
     _ "BOLT_UNKNOWN" Target "the server answered with Bolt status UNKNOWN, or with one that does not exist";
     _ "BOLT_SERVER_THREADPOOL_BUSY" Target "the server's thread pool and its queue were full";
     _ "BOLT_ERROR_COMM" Target "the server answered with Bolt status ERROR_COMM";
-    _ "BOLT_NO_PROCESSOR" Target "nothing behind the server handles the request";
+    _ "BOLT_NO_PROCESSOR" Target "the server has no processor for the request";
     _ "BOLT_TIMEOUT" Target "a proxy or the server gave up waiting";
     _ "BOLT_CLIENT_SEND_ERROR" Target "a proxy could not send the request on";
     _ "BOLT_CODEC_EXCEPTION" Target "the server could not decode the frame";
@@ -109,31 +109,31 @@ outcomes! {
     _ "SOFA_ERROR" Target "the answer's header says that the SOFARPC call failed";
     // Statuses that a codec plugin reads, and failures of the plugin itself.
     AnswerStatus "ANSWER_STATUS" Target "the answer's status, as the codec plugin reads it, is a failure";
-    _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned what can't be";
+    _ "PLUGIN_FAILED" Client "the codec plugin failed, or returned an invalid result";
 
     // Sessions of queries whose answers are streamed.
-    _ "SESSION_REFUSED" Target "the API did not make the session";
+    _ "SESSION_REFUSED" Target "the API did not create the session";
     SocketRefused "SOCKET_REFUSED" Target "the WebSocket was not opened: the answer to the upgrade was not 101";
     SocketDenied "SOCKET_DENIED" Target "the session's token was refused (401 or 403); not tried again";
     SocketClosed "SOCKET_CLOSED" Target "the WebSocket was closed and could not be opened again";
-    RunRefused "RUN_REFUSED" Target "the API did not begin the query's run";
-    RunFailed "RUN_FAILED" Target "the run ended with an error, by its own account";
-    TokensLost "TOKENS_LOST" Target "the query is over and not all its tokens came, once each and in order";
-    TokensShort "TOKENS_SHORT" Target "the query is over, and fewer tokens came than the service or the plan announced";
+    RunRefused "RUN_REFUSED" Target "the API did not start the query's run";
+    RunFailed "RUN_FAILED" Target "the run reported an error";
+    TokensLost "TOKENS_LOST" Target "the query ended, but tokens were missing, repeated or out of order";
+    TokensShort "TOKENS_SHORT" Target "the query ended with fewer tokens than the service or the plan announced";
     BrokenOff "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent";
 
     // HTTP: statuses that the plan does not expect, and answers with unexpected content.
     _ "HTTP_2XX" Target "the server answered with a success that the plan does not expect";
-    _ "HTTP_3XX" Target "the server answered with a status of class 3xx that has no code of its own here";
+    _ "HTTP_3XX" Target "the server answered with a 3xx status that has no outcome of its own";
     _ "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed";
     _ "HTTP_302" Target "the server redirects: 302 Found; redirects are not followed";
     _ "HTTP_303" Target "the server redirects: 303 See Other; redirects are not followed";
     _ "HTTP_304" Target "the server answered 304 Not Modified";
     _ "HTTP_307" Target "the server redirects: 307 Temporary Redirect; redirects are not followed";
     _ "HTTP_308" Target "the server redirects: 308 Permanent Redirect; redirects are not followed";
-    _ "HTTP_4XX" Target "the server answered with a status of class 4xx that has no code of its own here";
+    _ "HTTP_4XX" Target "the server answered with a 4xx status that has no outcome of its own";
     _ "HTTP_400" Target "the server answered 400 Bad Request";
-    _ "HTTP_401" Target "the server answered 401 Unauthorized: it wants valid credentials";
+    _ "HTTP_401" Target "the server answered 401 Unauthorized: it requires valid credentials";
     _ "HTTP_403" Target "the server answered 403 Forbidden";
     _ "HTTP_404" Target "the server answered 404 Not Found";
     _ "HTTP_405" Target "the server answered 405 Method Not Allowed";
@@ -145,7 +145,7 @@ outcomes! {
     _ "HTTP_422" Target "the server answered 422 Unprocessable Content";
     _ "HTTP_429" Target "the server answered 429 Too Many Requests";
     _ "HTTP_429_RETRY_AFTER" Target "the server answered 429 Too Many Requests, with Retry-After";
-    _ "HTTP_5XX" Target "the server answered with a status of class 5xx that has no code of its own here";
+    _ "HTTP_5XX" Target "the server answered with a 5xx status that has no outcome of its own";
     _ "HTTP_500" Target "the server answered 500 Internal Server Error";
     _ "HTTP_501" Target "the server answered 501 Not Implemented";
     _ "HTTP_502" Target "a gateway answered 502 Bad Gateway";
@@ -158,7 +158,7 @@ outcomes! {
     EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 
     // The plan's own limit of calls in flight.
-    NotSent "NOT_SENT" Target "as many calls were in flight as the plan allows (max_in_flight), so this one was shed";
+    NotSent "NOT_SENT" Target "the limit of calls in flight (max_in_flight) was reached, so this call was shed";
 
     // The end of the run.
     NoAnswer "NO_ANSWER" Target "the server stopped answering, heartbeats included";

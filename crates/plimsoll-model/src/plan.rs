@@ -125,12 +125,12 @@ impl UnixSocket {
             None => rest,
         };
         Some(match name.len() {
-            0 => Err(format!("`{text}` names no socket: write unix:/PATH")),
+            0 => Err(format!("`{text}` has no socket path: write unix:/PATH")),
             n if n > UnixSocket::MAX_LENGTH => Err(format!(
-                "`{text}`: a socket's path may have {} bytes, and this one has {n}: use a shorter one, or a relative one",
+                "`{text}`: a socket path can have {} bytes at most, and this one has {n}: use a shorter one, or a relative one",
                 UnixSocket::MAX_LENGTH
             )),
-            _ if name.contains('\0') => Err(format!("{text:?} has a zero byte in it")),
+            _ if name.contains('\0') => Err(format!("{text:?} contains a zero byte")),
             _ if is_abstract => Ok(UnixSocket::Abstract(name.to_owned())),
             _ => Ok(UnixSocket::Path(name.into())),
         })

@@ -169,7 +169,7 @@ impl Recording {
                 .map(|(line, why)| format!("line {line}: {why}"))
                 .collect();
             notes.push(format!(
-                "{} lines of {} could not be read and are left out ({}{})",
+                "{} lines of {} could not be read and were skipped ({}{})",
                 crate::quantity::count(left_out.unreadable),
                 self.file(),
                 first.join("; "),
@@ -182,14 +182,14 @@ impl Recording {
         }
         if left_out.not_wanted > 0 {
             notes.push(format!(
-                "{} lines of {} are left out as the window, the filters and the sample demand",
+                "{} lines of {} were excluded by the window, the filters and the sample",
                 crate::quantity::count(left_out.not_wanted),
                 self.file(),
             ));
         }
         if left_out.sorted > 0 {
             notes.push(format!(
-                "{} lines of {} stood behind later ones and were sorted",
+                "{} lines of {} were out of order and have been sorted",
                 crate::quantity::count(left_out.sorted),
                 self.file(),
             ));
@@ -205,7 +205,7 @@ impl Recording {
             || rows.is_some_and(|rows| rows.is_lost.load(Ordering::Relaxed));
         is_lost.then(|| {
             format!(
-                "what was read of {} could not be read again from the temporary folder (TMPDIR)",
+                "the arrivals of {} could not be read back from the temporary folder (TMPDIR)",
                 inner.file
             )
         })

@@ -92,7 +92,7 @@ pub struct Spec {
     /// `sofa://` or `sofas://`, for files `http://` or `https://`, for connections that are
     /// held `tcp://` or `tls://`.
     pub target: Option<String>,
-    /// What random choices are made from. Default 1.
+    /// The seed of random choices. Default 1.
     pub seed: Option<u64>,
     /// Log every call in the run directory. Default false.
     pub requests: Option<bool>,
@@ -196,7 +196,7 @@ pub struct LoadSpec {
     /// In a plan also `{ from = "0/s", to = "1000/s", over = "30s" }`.
     #[arg(long, value_parser = units::per_second::<RateSpec>)]
     pub rate: Option<RateSpec>,
-    /// Open loop: one stretch after another.
+    /// Open loop: one step after another.
     #[arg(skip)]
     pub steps: Option<Vec<StepSpec>>,
     /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of times).
@@ -204,28 +204,28 @@ pub struct LoadSpec {
     /// Of an open loop. In a plan also `{ gamma = 0.25 }` or `{ file = "times.txt" }`. Default constant.
     #[arg(long, value_name = "SPACING")]
     pub arrivals: Option<ArrivalsSpec>,
-    /// Open loop: at most this many calls in flight at once; what is due beyond waits, or is shed (--on-full).
+    /// Open loop: at most this many calls in flight at once; further calls wait, or are shed (--on-full).
     ///
     /// Default: no limit.
     #[arg(long, value_name = "N")]
     pub max_in_flight: Option<u32>,
-    /// What becomes of calls beyond --max-in-flight: wait, or shed (they fail with NOT_SENT).
+    /// What happens to calls beyond --max-in-flight: wait, or shed (they fail with NOT_SENT).
     ///
     /// Default wait.
     #[arg(long, value_name = "wait|shed")]
     pub on_full: Option<String>,
     /// Replay the arrivals of a log or trace: an access log, CSV or JSON lines with a column of times, or a time a line.
     ///
-    /// It takes the place of a rate. What a line says is its call's row: `{{row.path}}`.
+    /// It replaces a rate. A line's values are its call's row: `{{row.path}}`.
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
-    /// How the replayed file is written: times, csv, jsonl or access [default: found by looking].
+    /// The format of the replayed file: times, csv, jsonl or access [default: detected].
     #[arg(long, value_name = "FORMAT")]
     pub replay_format: Option<String>,
     /// The column of the replayed file that holds times [default: one with a usual name].
     #[arg(long, value_name = "NAME")]
     pub time_column: Option<String>,
-    /// Replay so much faster: "2x"; slower with less than 1.
+    /// Replay speed: "2x" is twice as fast, less than 1 is slower.
     ///
     /// Default 1x.
     #[arg(long, value_name = "FACTOR")]
@@ -247,14 +247,14 @@ pub struct LoadSpec {
     /// Of lines, where no column is named client or user. Default all.
     #[arg(long, value_name = "PERCENT")]
     pub sample: Option<String>,
-    /// Begin the replayed file anew when it ends, for as long as the duration or the number of calls says.
+    /// Restart the replayed file when it ends, until the duration or the number of calls is reached.
     ///
     /// Default false.
     #[serde(rename = "loop")]
     #[arg(id = "loop", long = "loop", action = clap::ArgAction::SetTrue)]
     pub repeat: Option<bool>,
-    /// What was replayed, as a saved plan has it: the load is refused if the file has changed. Default: anything is
-    /// replayed.
+    /// The checksum of what is replayed, written by saved plans: the load is refused if the file has changed.
+    /// Default: anything is replayed.
     #[arg(skip)]
     pub checksum: Option<String>,
     /// The number of clients, each waiting for its answer before its next call (closed loop).
@@ -271,7 +271,7 @@ pub struct LoadSpec {
     /// `"always"` (the default), or `"never"`: a new connection for every call.
     #[arg(skip)]
     pub reuse: Option<String>,
-    /// Warm up for this long first, left out of the totals: "5s".
+    /// Warm up for this long first, excluded from the totals: "5s".
     ///
     /// Default none.
     // Listed behind --rate-precision.
@@ -334,13 +334,13 @@ pub struct LoadSpec {
     /// How long a name's addresses are used before it is looked up again [default: 30s].
     #[arg(long, value_name = "TIME")]
     pub resolve_interval: Option<Period>,
-    /// Calls that the server did not take count as failed. Otherwise they are sent once more, on another connection:
+    /// Calls that the server did not process count as failed. Otherwise they are sent once more, on another connection:
     /// over HTTP/2 after GOAWAY and REFUSED_STREAM, over HTTP/1.1 where an idle connection was closed as the request of
     /// an idempotent method left.
     ///
     /// Default false.
     #[arg(
-        help = "Count calls that the server did not take (GOAWAY, REFUSED_STREAM, a closed idle connection) as failed \
+        help = "Count calls that the server did not process (GOAWAY, REFUSED_STREAM, a closed idle connection) as failed \
                 [default: they are sent once more]",
         long,
         action = clap::ArgAction::SetTrue
@@ -356,7 +356,7 @@ pub struct LoadSpec {
     /// Default: never.
     #[arg(long, value_name = "TIME")]
     pub abort_after: Option<Period>,
-    /// Processes that share the load [default: as many as the limit of descriptors demands].
+    /// Processes that share the load [default: as many as the limit of descriptors requires].
     #[arg(long, value_name = "N", help_heading = "Run")]
     pub processes: Option<u16>,
     /// Threads that generate load, in each process [default: as many as help].
@@ -365,8 +365,8 @@ pub struct LoadSpec {
     /// Busy-wait this long before an arrival, for precision; "0s" saves CPU [default: 50us].
     #[arg(long, value_name = "TIME", help_heading = "Run")]
     pub spin: Option<Period>,
-    /// Let calls that are due within TIME leave together, at its end: fewer wake-ups, and so less CPU a call.
-    /// Response times still count from when each was due [default: each leaves when it is due].
+    /// Send calls that are due within TIME together, at its end: fewer wake-ups, and so less CPU a call.
+    /// Response times still count from when each was due [default: each is sent when it is due].
     ///
     /// For an open loop.
     #[arg(long, value_name = "TIME", help_heading = "Run")]
@@ -440,7 +440,7 @@ impl<'de> Deserialize<'de> for RateSpec {
     }
 }
 
-/// One stretch: `{ rate = "500/s", for = "10s" }` or `{ from = …, to = …, for = … }`.
+/// One step: `{ rate = "500/s", for = "10s" }` or `{ from = …, to = …, for = … }`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct StepSpec {
@@ -452,7 +452,7 @@ pub struct StepSpec {
     pub from: Option<Rate>,
     /// The rate at its end.
     pub to: Option<Rate>,
-    /// How long the stretch lasts.
+    /// How long the step lasts.
     #[serde(rename = "for")]
     pub length: Option<Period>,
 }

@@ -190,7 +190,7 @@ impl Template {
             let Some(end) = after.find("}}") else {
                 let text: String = rest[at..].chars().take(40).collect();
                 return Err(format!(
-                    "`{text}` is not closed: write }}}} behind it; two plain braces are written {{{{{{{{"
+                    "`{text}` is not closed: write }}}} after it; two plain braces are written {{{{{{{{"
                 ));
             };
             if !plain.is_empty() {
@@ -287,7 +287,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
     };
     match (plain, name, arguments.as_slice()) {
         (Some(source), _, []) => Ok(source),
-        (Some(_), ..) => Err(wrong("takes nothing behind it")),
+        (Some(_), ..) => Err(wrong("takes no arguments")),
         (None, "now", []) => Ok(Source::Now(Unit::Every(1_000_000))),
         (None, "now", [unit]) => Ok(Source::Now(match *unit {
             "s" => Unit::Every(1_000_000_000),
@@ -315,7 +315,9 @@ fn random(low: &str, high: &str) -> Result<Source, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
     if digits > MAX_DIGITS {
-        return Err(format!("at most {MAX_DIGITS} digits behind the point"));
+        return Err(format!(
+            "at most {MAX_DIGITS} digits after the decimal point"
+        ));
     }
     let scaled = |text: &str| {
         let bad = || format!("`{text}` is not a number such as 7, -3 or 0.25");

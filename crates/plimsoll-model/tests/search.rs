@@ -335,7 +335,7 @@ fn invalid_goal_errors_suggest_fix() {
         goal.check().unwrap_err().to_string()
     };
     assert!(wrong(|g| g.precision = 0.0).contains("use 0.05% to 50%"));
-    assert!(wrong(|g| g.trial_s = 1.0).contains("trials grow"));
+    assert!(wrong(|g| g.trial_s = 1.0).contains("trial lengths must not decrease"));
     assert!(wrong(|g| g.start_per_s = 0.5).contains("rates must rise"));
     assert!(wrong(|g| g.trials = 0).starts_with("trials: 0 trials"));
 }

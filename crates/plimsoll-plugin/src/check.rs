@@ -14,7 +14,7 @@ use crate::frame::{Decoded, Frame, Kind, Match};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     // Faults of the peer.
-    #[error("the bytes are no frame")]
+    #[error("the bytes are not a frame")]
     Malformed,
     #[error("a frame of {length} bytes, over the limit of {limit}")]
     TooLong {
@@ -27,13 +27,13 @@ pub enum Fault {
     // Faults of the plugin.
     #[error("the plugin failed (it panicked, or returned PLIMSOLL_FAILED)")]
     Failed,
-    #[error("the plugin's `{function}` returned {result}, which means nothing there")]
+    #[error("the plugin's `{function}` returned {result}, which is not a valid result")]
     Result { function: &'static str, result: i32 },
-    #[error("the plugin claims a frame of {length} bytes, of {given} that are there")]
+    #[error("the plugin claims a frame of {length} bytes, but only {given} are available")]
     Beyond { length: u64, given: usize },
     #[error("the plugin claims a frame of no bytes")]
     Empty,
-    #[error("the plugin wants {needed} bytes, and {given} are there")]
+    #[error("the plugin wants {needed} bytes, but {given} are available already")]
     MoreAgain { needed: u64, given: usize },
     #[error("the plugin claims a payload of {length} bytes at {at}, in a frame of {frame} bytes")]
     Payload { at: u64, length: u64, frame: u64 },
@@ -49,7 +49,9 @@ pub enum Fault {
         length: u64,
         room: usize,
     },
-    #[error("the plugin's `{function}` wants room for {needed} bytes, and {room} is all there is")]
+    #[error(
+        "the plugin's `{function}` wants room for {needed} bytes, but only {room} are available"
+    )]
     Room {
         function: &'static str,
         needed: u64,
@@ -319,11 +321,11 @@ mod tests {
         assert!(fault.is_the_plugins());
         assert_eq!(
             fault.to_string(),
-            "the plugin claims a frame of 90 bytes, of 80 that are there"
+            "the plugin claims a frame of 90 bytes, but only 80 are available"
         );
         assert_eq!(
             decoded(-1, &frame, 80, 1000).unwrap_err().to_string(),
-            "the plugin's `decode` returned -1, which means nothing there"
+            "the plugin's `decode` returned -1, which is not a valid result"
         );
         let fault = decoded(1, &frame, 80, 85).unwrap_err();
         assert_eq!(

@@ -224,7 +224,7 @@ fn invalid_plugins_are_rejected_with_reason() {
             made("unresolved.so", &["-DMISSING"]),
             "undefined symbol: nowhere_to_be_found",
         ),
-        (made("refuse.so", &["-DREFUSE"]), "gave no table"),
+        (made("refuse.so", &["-DREFUSE"]), "returned no table"),
         (
             made("version.so", &["-DABI=2"]),
             "speaks version 2 of the interface, and this program version 1",

@@ -436,11 +436,11 @@ fn openssl_requires_files_on_new_connections() {
         (
             "serve = [\"files\"]",
             "serve = [\"score\"]",
-            "a file server of ours",
+            "own file server",
         ),
-        ("serve = [\"files\"]", "", "a file server of ours"),
+        ("serve = [\"files\"]", "", "own file server"),
         ("\"server\"", "\"off\"", "is plaintext"),
-        ("size = [\"1KiB\"]", "", "no file but those"),
+        ("size = [\"1KiB\"]", "", "only files generated for it"),
         ("\"new\"", "\"reused\"", "after a file"),
     ] {
         let problem = of("fetch]", &all.replace(from, to)).unwrap_err();

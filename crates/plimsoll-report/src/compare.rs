@@ -140,7 +140,7 @@ impl Comparison {
     pub fn method(&self) -> String {
         if self.enough_runs() {
             return format!(
-                "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals hold together.",
+                "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals are simultaneous.",
                 plural(self.judged as u64, "row")
             );
         }
@@ -311,7 +311,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
             .count();
         if strangers > 0 {
             warnings.push(format!(
-                "the runs of {name} are not replicates: {strangers} of {} have another plan than {}",
+                "the runs of {name} are not replicates: {strangers} of {} have a different plan from {}",
                 group.len(),
                 group[0].dir.display()
             ));
@@ -326,7 +326,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
         .any(|r| r.header.source == Source::Imported)
     {
         warnings.push(
-            "an imported run has no plan: whether the two did the same is not known".to_owned(),
+            "an imported run has no plan: the two may have measured different things".to_owned(),
         );
     }
     let decisive: Vec<&str> = plan_differences
@@ -345,7 +345,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
         && first_b.header.machine.is_some()
     {
         warnings.push(
-            "the load was made on machines that differ: see `machine` in both run.json".to_owned(),
+            "the runs were made on different machines: see `machine` in both run.json".to_owned(),
         );
     }
     warnings

@@ -28,7 +28,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
         parts.push(format!("after {} of warm-up", time(us)));
     }
     if h.source == Source::Imported {
-        parts.push("imported: what the file doesn't hold is not known".to_owned());
+        parts.push("imported: what the file doesn't contain is unknown".to_owned());
     }
     parts
 }

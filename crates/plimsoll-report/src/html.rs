@@ -250,10 +250,10 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let facts = Facts::of_ladder(Some(&record.name), record);
     let how = match record.turns {
         Some(_) => {
-            "All rungs were up together and had batches of tens of calls, each once a round, in random order, so that whatever disturbs the machine falls on all alike. Differences are taken within rounds."
+            "All rungs were up together and had batches of tens of calls, each once a round, in random order, so that disturbances of the machine affect all equally. Differences are taken within rounds."
         }
         None => {
-            "Slices were measured in rounds: every rung once a round, in random order, so that drift falls on all alike. Differences are taken within rounds."
+            "Slices were measured in rounds: every rung once a round, in random order, so that drift affects all equally. Differences are taken within rounds."
         }
     };
     let body = html! {

@@ -72,7 +72,7 @@ struct Line {
 /// Converts a time of a line to nanoseconds.
 fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
     match ms {
-        None => Err(format!("{key} is missing: a call that is ok has its time")),
+        None => Err(format!("{key} is missing: a successful call needs it")),
         Some(ms) if ms.is_finite() && ms >= 0.0 => Ok((ms * 1e6).round() as u64),
         Some(ms) => Err(format!("{key} is {ms}; expected milliseconds, 0 or more")),
     }
@@ -82,9 +82,7 @@ fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
     let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
     record.due += 1;
     if !line.ok {
-        let code = line
-            .code
-            .ok_or("code is missing: a call that is not ok has one")?;
+        let code = line.code.ok_or("code is missing: a failed call needs it")?;
         let outcome = Outcome::from_code(&code)
             .filter(|o| !o.is_ok())
             .ok_or_else(|| {

@@ -175,13 +175,13 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     besides.extend(limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
-        let text = format!("{} calls that the server had not taken", count(retried));
+        let text = format!("{} calls that the server had not processed", count(retried));
         besides.push(Fact::loud(RETRIED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
         let text = format!(
-            "{} streams with the load: none had ended by itself, and their times are how long they were held",
+            "{} streams with the load: none had ended by itself, so their times are how long they were held open",
             count(ended)
         );
         besides.push(Fact::loud(ENDED_WITH_LOAD_LABEL, text));
@@ -189,7 +189,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let aside = of(Count::ConnectionsSetAside);
     if aside > 0 {
         let text = format!(
-            "{} connections, replaced while they read the rest of bodies whose streams had ended",
+            "{} connections, replaced while reading the rest of bodies of finished calls",
             count(aside)
         );
         besides.push(Fact::new(SET_ASIDE_LABEL, text));

@@ -8,7 +8,7 @@ use crate::quantity::{bytes, count, or_dash, plural, signed};
 use crate::table::Table;
 
 /// An explanation of the memory figures.
-pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. The kernel's memory is no process's: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
+pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. Kernel memory belongs to no process: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
 
 /// Returns how many connections were open when memory was read.
 pub(crate) fn held(memory: &MemorySummary) -> Fact {

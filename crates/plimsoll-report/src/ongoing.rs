@@ -63,8 +63,8 @@ impl Ongoing {
 type Figure = (&'static str, &'static str, fn(&Ongoing) -> u64);
 
 const COUNTERS: [Figure; 4] = [
-    ("due", "Calls whose time had come", |o| o.calls.due),
-    ("not_started", "Calls given up before they were sent", |o| {
+    ("due", "Calls that were due", |o| o.calls.due),
+    ("not_started", "Calls dropped before they were sent", |o| {
         o.calls.not_started
     }),
     ("sent_bytes", "Bytes of messages sent", |o| {

@@ -135,7 +135,7 @@ impl Open {
         };
         if counted != connections {
             return Err(format!(
-                "{connections} connections, and {counted} in the line before: not of the same run"
+                "{connections} connections, and {counted} in the line before: the lines are of different runs"
             ));
         }
         if let Some(each) = each
@@ -179,7 +179,7 @@ fn user_line(line: &str) -> Result<(u64, Duration, u64), String> {
         .ok()
         .filter(|_| seconds.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
         .and_then(|s| Duration::try_from_secs_f64(s).ok())
-        .ok_or_else(|| format!("{seconds:?} is no number of seconds; {EXPECTED_FORM}"))?;
+        .ok_or_else(|| format!("{seconds:?} is not a number of seconds; {EXPECTED_FORM}"))?;
     Ok((whole(connections)?, user, whole(bytes)?))
 }
 
@@ -209,7 +209,7 @@ fn whole(text: &str) -> Result<u64, String> {
     text.parse()
         .ok()
         .filter(|n| *n <= u64::MAX >> 1)
-        .ok_or_else(|| format!("{text:?} is no count, 0 or more"))
+        .ok_or_else(|| format!("{text:?} is not a count (a whole number, 0 or more)"))
 }
 
 /// Creates a run directory for each section of the s_time output in `path`: `dir` itself, or `dir/new` and
@@ -242,7 +242,7 @@ pub fn import(
         let mut header = header(section, &name, tool_version, imported_at);
         if unfinished {
             header.notes.push(
-                "s_time was stopped before its figures of resumed sessions: they are not here"
+                "s_time was stopped before its figures of resumed sessions: they are missing"
                     .to_owned(),
             );
         }
@@ -368,7 +368,7 @@ mod tests {
             (
                 "in 0.01s;",
                 "in 0,01s;",
-                "line 5: \"0,01\" is no number of seconds",
+                "line 5: \"0,01\" is not a number of seconds",
             ),
             (
                 "3 connections in 3 real",

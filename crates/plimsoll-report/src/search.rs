@@ -47,7 +47,7 @@ pub fn headline(record: &SearchRecord) -> String {
         (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
         (None, _) if record.trials.iter().any(|t| t.verdict == Verdict::Met) => format!(
-            "No rate was shown to meet {held}: what did was outlasted or outnumbered by trials that did not."
+            "No rate was shown to meet {held}: where some trials met it, longer or more trials missed it."
         ),
         (None, Limit::Generator { .. }) => {
             "No rate was shown: the generator was too late to tell from the start.".to_owned()

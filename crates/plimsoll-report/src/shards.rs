@@ -32,7 +32,7 @@ pub(crate) fn note(run: &Run) -> Option<String> {
     let of = run.header.shards.len();
     (of > MAX_ROWS).then(|| {
         format!(
-            "{MAX_ROWS} of {} shards: those that did not do their part, and those with the longest lag",
+            "{MAX_ROWS} of {} shards: incomplete or limited ones first, then those with the longest lag",
             count(of as u64)
         )
     })

@@ -196,7 +196,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
     for link in links {
         if link.mode == Mode::Resumed && link.full > 0 {
             notes.push(format!(
-                "{}: {} of the handshakes were full ones, though sessions were to be resumed: its figures are not those of resumption, and are left out of the metrics",
+                "{}: {} of the handshakes were full ones, although resumption was requested: its figures are not those of resumption, and are omitted from the metrics",
                 link.name,
                 share(link.full, link.full + link.resumed)
             ));
@@ -243,7 +243,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             ("slices", "--rounds")
         };
         notes.push(format!(
-            "± is the interval of a figure over a link's {pieces}; the intervals of all links hold together"
+            "± is the interval of a figure over a link's {pieces}; the intervals are simultaneous for all links"
         ));
         if !without.is_empty() {
             notes.push(format!(

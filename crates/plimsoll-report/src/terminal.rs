@@ -171,7 +171,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
     let limited = invalid.iter().any(|p| p.kind.is_generator_limit());
     let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
     Some(match (limited, failed) {
-        (true, true) => "THE LOAD WAS NOT DELIVERED. What was missed is missed all the same.",
+        (true, true) => "THE LOAD WAS NOT DELIVERED. Failures still count.",
         (true, false) => "INVALID: the load was not delivered.",
         (false, true) => "LOAD DIFFERS FROM THE PLAN. Failures still count.",
         (false, false) => "INVALID. These figures can't be relied on.",

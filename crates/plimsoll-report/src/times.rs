@@ -114,7 +114,7 @@ pub(crate) fn sampling_note(run: &Run) -> Option<String> {
         format!("{low} to {high}")
     };
     Some(format!(
-        "between these figures another run like this one would lie with a confidence of 95 % (block bootstrap over its seconds); achieved: {achieved}"
+        "where another run like this one would lie, with 95 % confidence (block bootstrap over its seconds); achieved: {achieved}"
     ))
 }
 

@@ -167,7 +167,10 @@ fn delivered(run: &Run) -> Option<Fact> {
         }
     }
     let unsent = between(delivery.distance);
-    let _ = write!(text, "; {unsent} of the calls due and not sent at one time");
+    let _ = write!(
+        text,
+        "; {unsent} of the calls due but not sent at the same time"
+    );
     Some(Fact::new("delivered", text))
 }
 

@@ -330,7 +330,7 @@ impl Reader<'_> {
             }
             _ if text
                 == format!(
-                    "No rate was shown to meet {objectives}: what did was outlasted or outnumbered by trials that did not."
+                    "No rate was shown to meet {objectives}: where some trials met it, longer or more trials missed it."
                 ) =>
             {
                 self.any(met, "no trial met the objectives")

@@ -171,7 +171,7 @@ fn invalid_lane_is_reported_with_key() {
     assert!(shown.contains("[lanes.a]"), "{shown}");
     let output = place.run(&["find", "plan.toml"]);
     assert!(
-        stderr_of(&output).contains("only `plimsoll run` carries lanes out"),
+        stderr_of(&output).contains("only `plimsoll run` supports lanes"),
         "{}",
         stderr_of(&output)
     );

@@ -221,8 +221,8 @@ fn proxy_login_stays_secret_and_refusals_reported() {
         stderr_of(&refused)
     );
     for (proxy, printed) in [
-        ("ftp://h:1", "`ftp` is no kind of proxy"),
-        ("https://h:1", "TLS to the proxy itself is not spoken"),
+        ("ftp://h:1", "`ftp` is not a supported kind of proxy"),
+        ("https://h:1", "TLS to the proxy itself is not supported"),
         ("http://h", "`h` is no HOST:PORT"),
         ("http://ann:secret@h:1", "a user and a password are secret"),
         (

@@ -464,7 +464,7 @@ fn list_works_through_proxy() {
     assert_eq!(wrong.status.code(), Some(2));
     let said = stderr_of(&wrong);
     assert!(
-        said.contains("--proxy: `ftp` is no kind of proxy"),
+        said.contains("--proxy: `ftp` is not a supported kind of proxy"),
         "{said}"
     );
 }

@@ -424,7 +424,7 @@ fn nginx_early_data_is_never_lost() {
         ),
         (
             &["--mode", "resumed", "--early-data", "--records", "own"],
-            "0-RTT is sealed by the library",
+            "0-RTT is encrypted by the library",
         ),
         (
             &["--resume", "--early-data", "--fleet", "1"],

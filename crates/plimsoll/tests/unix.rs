@@ -266,17 +266,20 @@ fn unix_socket_errors_are_reported() {
     for (command, needle) in [
         (
             grpc(&long),
-            "a socket's path may have 107 bytes, and this one has 121",
+            "a socket path can have 107 bytes at most, and this one has 121",
         ),
         (
             grpc("unix:no.sock"),
             "connect to unix:no.sock: there is no such file",
         ),
-        (grpc("unix:file"), "connect to unix:file: it is no socket"),
-        (grpc("unix:file/x"), "a part of its path is no folder"),
+        (
+            grpc("unix:file"),
+            "connect to unix:file: it is not a socket",
+        ),
+        (grpc("unix:file/x"), "a part of its path is not a folder"),
         (
             grpc("unix:stale.sock"),
-            "connect to unix:stale.sock: nobody listens on it",
+            "connect to unix:stale.sock: nothing listens on it",
         ),
         (
             grpc("http+unix:a.sock"),
@@ -298,7 +301,10 @@ fn unix_socket_errors_are_reported() {
             "grpc list sofa+unix:a.sock".to_owned(),
             "write grpc+unix:a.sock",
         ),
-        (format!("serve score --listen {long}"), "may have 107 bytes"),
+        (
+            format!("serve score --listen {long}"),
+            "can have 107 bytes at most",
+        ),
         (
             "serve score --listen unix:none/a.sock".to_owned(),
             "there is no folder none",

@@ -49,14 +49,14 @@ pub enum Lack {
     )]
     Memory,
     /// A further thread of this process, for resolving names.
-    #[error("this process may start no more threads: raise `ulimit -u`")]
+    #[error("this process can't start more threads: raise `ulimit -u`")]
     Threads,
     /// Anything else that failed before the socket was connected.
-    #[error("this machine gave no socket for the connection: {0}: look at its security policy")]
+    #[error("this machine refused a socket for the connection: {0}: check its security policy")]
     Socket(Errno),
     /// Permission of this machine's security policy.
     #[error(
-        "this machine does not permit the connection: look at its security policy and its routes"
+        "this machine does not permit the connection: check its security policy and its routes"
     )]
     Permission,
 }

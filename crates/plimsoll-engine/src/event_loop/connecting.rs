@@ -259,7 +259,7 @@ where
         let asked = connection.socket.as_ref();
         let asked = asked.and_then(|socket| self.network.proxy_asked(socket));
         let waiting_for = match asked.filter(|_| connection.state == State::Connecting) {
-            Some(proxy) => format!("the proxy {proxy} to answer, which took the connection"),
+            Some(proxy) => format!("an answer of the proxy {proxy}, which accepted the connection"),
             None => waiting_for.to_owned(),
         };
         let detail = format!("waited {timeout:?} (load.connect_timeout) for {waiting_for}");

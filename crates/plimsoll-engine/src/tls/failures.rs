@@ -118,7 +118,7 @@ pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String)
             "the server has no certificate for the name that it was asked for (SNI; alert unrecognized_name)".to_owned()
         }
         rustls::Error::AlertReceived(Alert::HandshakeFailure) => format!(
-            "{}: nothing in common with the server, be it a cipher suite, a group, or the kind of its key, where that is RSA-PSS, Ed448 or DSA",
+            "{}: no cipher suite, group or key type in common with the server (RSA-PSS, Ed448 and DSA keys are not supported)",
             failure(error)
         ),
         other => failure(other),

@@ -102,7 +102,7 @@ pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Fil
     if is_pkcs12(&content) {
         let command = file.openssl("pkcs12 -in {in} -nokeys -out {out}", "crt");
         return Err(file.bad(format!(
-            "a PKCS #12 file, not a certificate in PEM or DER; take the certificates out: {command}"
+            "a PKCS #12 file, not a certificate in PEM or DER; extract the certificates: {command}"
         )));
     }
     // Other problems are reported by the TLS library when it is used.
@@ -123,7 +123,7 @@ pub fn revocation_lists(
     if is_der(&content) {
         return match not_after(&content) {
             None => Ok(vec![CertificateRevocationListDer::from(content)]),
-            Some(_) => Err(file.bad("holds a certificate, and no list of revoked ones")),
+            Some(_) => Err(file.bad("holds a certificate, not a list of revoked certificates")),
         };
     }
     let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&content)
@@ -142,19 +142,19 @@ pub fn revocation_lists(
 /// # Errors
 /// If the file cannot be read or contains no unencrypted key.
 pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
-    const SEALED_HINT: &str = "sealed with a passphrase; take that off";
+    const SEALED_HINT: &str = "encrypted with a passphrase; remove that";
     let content = file.read()?;
     if is_der(&content) {
         return if is_pkcs12(&content) {
             let command = file.openssl("pkcs12 -in {in} -nocerts -nodes -out {out}", "key");
             Err(file.bad(format!(
-                "a PKCS #12 file, not a private key in PEM or DER; take the key out: {command}"
+                "a PKCS #12 file, not a private key in PEM or DER; extract the key: {command}"
             )))
         } else if is_sealed(&content) {
             let command = file.openssl("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
             Err(file.bad(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
         } else if not_after(&content).is_some() {
-            Err(file.bad("holds a certificate in DER, and no PRIVATE KEY"))
+            Err(file.bad("holds a certificate in DER, not a private key"))
         } else {
             PrivateKeyDer::try_from(content)
                 .map_err(|_| file.bad("holds DER, but no private key of PKCS #8, PKCS #1 or SEC 1"))
@@ -173,7 +173,7 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
             return Err(file.bad(format!("a PKCS #8 key in PEM, {SEALED_HINT}: {command}")));
         }
         if has_label(&content, "OPENSSH PRIVATE KEY") {
-            return Err(file.bad("an OpenSSH key, and TLS has none of those: make one with `openssl genpkey`, or use a PEM key"));
+            return Err(file.bad("an OpenSSH key, which TLS does not support: make one with `openssl genpkey`, or use a PEM key"));
         }
     }
     PrivateKeyDer::from_pem_slice(&content).map_err(|e| match e {
@@ -397,7 +397,7 @@ mod tests {
         let cert = |name: &str| certificates(Named("CA file", &made.path(name))).unwrap_err();
         let said = made.key("a.der").unwrap_err().to_string();
         assert!(
-            said.ends_with("a certificate in DER, and no PRIVATE KEY"),
+            said.ends_with("a certificate in DER, not a private key"),
             "{said}"
         );
         let said = made.key("a.crt").unwrap_err().to_string();

@@ -155,7 +155,7 @@ impl<E: End> Handshake<E> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
         if !over && self.input.len() > MAX_HANDSHAKE {
-            return Err(general("the peer's handshake has no end"));
+            return Err(general("the peer's handshake is too long"));
         }
         Ok(over)
     }

@@ -286,7 +286,7 @@ impl<E: End> OwnSession<E> {
         };
         // Without a key nothing can be sent; the call then ends by its deadline.
         if let Err(e) = sealed {
-            tracing::debug!("nothing sealed: {e}");
+            tracing::debug!("encryption failed: {e}");
         }
     }
 

@@ -26,7 +26,7 @@ pub(super) fn problem(
         pem::Error::IllegalSectionStart { .. } => {
             "a line that begins with -----BEGIN does not end with -----"
         }
-        pem::Error::Base64Decode(_) => "what stands between BEGIN and END is not base64",
+        pem::Error::Base64Decode(_) => "the text between BEGIN and END is not base64",
         _ => "no section of it can be read",
     };
     format!("not valid PEM: {problem}")
@@ -44,7 +44,7 @@ fn lost_newlines(content: &[u8]) -> Option<&'static str> {
         match line.unwrap_or_default().trim_ascii() {
             [] => {}
             [b'\\', b'n' | b'r', ..] => return Some(r"they are the two characters \n"),
-            _ => return Some("a line goes on after -----BEGIN …-----"),
+            _ => return Some("a line continues after -----BEGIN …-----"),
         }
     }
     None

@@ -92,7 +92,7 @@ impl<T: Clone> Kept<T> {
                 tracing::info!("{what} {}: read again", path.display());
             }
             // The other file may not be written yet; the next check tries again.
-            Err(e) => tracing::warn!("{e}; the one from before stays in use"),
+            Err(e) => tracing::warn!("{e}; the previous one stays in use"),
         }
     }
 }

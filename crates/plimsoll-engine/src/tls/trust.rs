@@ -45,16 +45,16 @@ pub use client::ClientCheck;
 #[derive(Debug, thiserror::Error)]
 enum Refused {
     #[error(
-        "it is of X.509 version 1, which is taken only where a certificate of the CA file signed it itself"
+        "it is of X.509 version 1, which is accepted only where a certificate of the CA file signed it directly"
     )]
     Version1,
-    #[error("it is a CA's own, not a server's or client's, and not in the CA file")]
+    #[error("it is a CA certificate, not a server's or client's, and not in the CA file")]
     Ca,
     #[error(
         "it is of X.509 version 1, whose revocation is not checked: leave the list of revoked certificates out, or use one of version 3"
     )]
     Version1Listed,
-    #[error("its fingerprint is {0}, and that is not pinned")]
+    #[error("its fingerprint is {0}, which is not pinned")]
     NotPinned(Fingerprint),
     #[error("{0}")]
     Unsupported(String),
@@ -364,7 +364,7 @@ impl Learned {
         let bit = CertificateTaken::ALL.iter().position(|known| *known == how);
         let bit = 1 << bit.unwrap_or(0);
         if self.taken.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            tracing::info!("a peer's certificate was taken: {}", how.sentence());
+            tracing::info!("a peer's certificate was accepted: {}", how.sentence());
         }
     }
 

@@ -71,10 +71,10 @@ pub fn failure(error: &rustls::Error) -> String {
             utc(not_before.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
-            "the certificate, or one above it, is on the list of revoked ones".to_owned()
+            "the certificate, or one above it, is on the list of revoked certificates".to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
-            "the lists of revoked certificates have none of an issuer in the certificate's chain: give one of every issuer, all in one file".to_owned()
+            "there is no list of revoked certificates for an issuer in the certificate's chain: give one of every issuer, all in one file".to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::ExpiredRevocationListContext {
             next_update,

@@ -58,7 +58,7 @@ pub enum RunError {
     },
     /// The calls of a run that did not record them.
     #[error(
-        "{0}: this run kept no record of its single calls; run with --requests (requests = true in the plan) to export them"
+        "{0}: this run has no log of its calls; run with --requests (requests = true in the plan) to export them"
     )]
     NoRequests(PathBuf),
 }

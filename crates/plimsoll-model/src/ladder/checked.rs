@@ -33,7 +33,7 @@ pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
         let (of, to, rungs) = (difference.of, difference.to, record.rungs.len());
         if of >= rungs || to >= of {
             return Err(format!(
-                "a difference of rung {of} to rung {to}, and there are {rungs}, numbered from 0"
+                "a difference between rungs {of} and {to}, but there are {rungs} rungs, numbered from 0"
             ));
         }
     }

@@ -24,7 +24,10 @@ impl Settings for Capacity {
 
     fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
         if !(1..=MAX_PLACES).contains(&self.places) {
-            let problem = format!("places: {} is not 1 to {MAX_PLACES}", self.places);
+            let problem = format!(
+                "places: {} is out of range: use 1 to {MAX_PLACES}",
+                self.places
+            );
             return Err(LawError::new(problem));
         }
         Ok(Box::new(Queue {

@@ -28,7 +28,7 @@ impl Settings for Mixture {
     fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
         if !(1..=MAX_PARTS).contains(&self.parts.len()) {
             let problem = format!(
-                "parts: {} laws, and 1 to {MAX_PARTS} make sense",
+                "parts: {} laws, expected 1 to {MAX_PARTS}",
                 self.parts.len()
             );
             return Err(LawError::new(problem));

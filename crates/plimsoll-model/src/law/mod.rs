@@ -123,7 +123,7 @@ impl Within {
             ..*self
         };
         if within.depth > MAX_DEPTH {
-            let problem = format!("more than {MAX_DEPTH} laws within each other");
+            let problem = format!("laws nested more than {MAX_DEPTH} deep");
             return Err(LawError::new(problem));
         }
         read(table, &within).map_err(|e| e.within(key))
@@ -168,7 +168,7 @@ fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
         None => {
             let names = names().join("`, `");
             return Err(LawError::new(format!(
-                "there is no key `law`: write law = and one of `{names}`"
+                "missing key `law`: write law = and one of `{names}`"
             )));
         }
     };
@@ -179,7 +179,7 @@ fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
             let hint = suggest(&name, &names).map(|near| format!("did you mean `{near}`? "));
             let hint = hint.unwrap_or_default();
             Err(LawError::new(format!(
-                "law: no law is named `{name}`: {hint}there are `{}`",
+                "law: unknown law `{name}`: {hint}the laws are `{}`",
                 names.join("`, `")
             )))
         }
@@ -205,7 +205,7 @@ impl Delays {
     pub fn new(text: &str, seed: u64) -> Result<Delays, LawError> {
         if text.len() > MAX_LAW_BYTES {
             return Err(LawError::new(format!(
-                "{} bytes, and a law has at most {MAX_LAW_BYTES}",
+                "{} bytes are too many for a law: at most {MAX_LAW_BYTES}",
                 text.len()
             )));
         }

@@ -157,11 +157,11 @@ fn wrong_law_names_key_and_remedy() {
     for (law, expected) in [
         (
             "delay = '1ms'",
-            "no key `law`: write law = and one of `constant`",
+            "missing key `law`: write law = and one of `constant`",
         ),
         (
             "law = 'konstant'",
-            "no law is named `konstant`: did you mean `constant`?",
+            "unknown law `konstant`: did you mean `constant`?",
         ),
         (
             "law = 'constant'\ndealy = '1ms'",
@@ -182,11 +182,11 @@ fn wrong_law_names_key_and_remedy() {
         ),
         (
             "law = 'capacity'\nplaces = 0\nservice = {}",
-            "places: 0 is not 1 to 100000",
+            "places: 0 is out of range: use 1 to 100000",
         ),
         (
             "law = 'capacity'\nplaces = 1\nservice = { law = 'x' }",
-            "service: law: no law is named `x`",
+            "service: law: unknown law `x`",
         ),
         (
             "law = 'stalls'\nevery = '1us'\nlength = '1ms'\nof = { law = 'constant', delay = '1ms' }",
@@ -206,7 +206,7 @@ fn wrong_law_names_key_and_remedy() {
         + "{ law = 'constant', delay = '1ms' }"
         + &" }".repeat(9);
     assert!(
-        error(&deep).contains("more than 8 laws within each other"),
+        error(&deep).contains("laws nested more than 8 deep"),
         "{}",
         error(&deep)
     );

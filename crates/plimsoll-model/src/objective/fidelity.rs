@@ -18,7 +18,7 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
     } else if is_missed {
         (Found::Missed, text)
     } else {
-        let why = "when calls were sent is not known more closely";
+        let why = "the send times are not known precisely enough";
         (Found::Within, format!("{text}; {why}"))
     };
     Evaluation {
@@ -69,7 +69,7 @@ mod tests {
             (
                 [0.001, 0.05],
                 CannotBeJudged,
-                "95.00% to 99.90%; when calls were sent is not known more closely",
+                "95.00% to 99.90%; the send times are not known precisely enough",
             ),
         ] {
             for validity in [Validity::Sound, Validity::OtherLoad] {

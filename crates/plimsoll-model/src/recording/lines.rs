@@ -155,7 +155,7 @@ impl<'a> Lines<'a> {
                     )));
                 }
                 let time = record.get(*place).unwrap_or_default();
-                let row = stamp(time, SECOND_NS).ok_or("its time is none");
+                let row = stamp(time, SECOND_NS).ok_or("its time is invalid");
                 let values = || record.iter().map(str::to_owned).collect();
                 Ok(Some((line, row.map(|stamp| (stamp, values())))))
             }
@@ -241,14 +241,14 @@ impl<'a> Lines<'a> {
         } else {
             SECOND_NS
         };
-        let mut stamp = stamp(time, unit).ok_or("its time is none")?;
+        let mut stamp = stamp(time, unit).ok_or("its time is invalid")?;
         // With times of whole seconds, subtracting the answer's duration would be meaningless.
         if END_COLUMNS.contains(&time_name.as_str())
             && !stamp.is_whole_second
             && let Some(took) =
                 value_of("request_time").and_then(|took| self::stamp(took, SECOND_NS))
         {
-            stamp.ns = stamp.ns.checked_sub(took.ns).ok_or("its time is none")?;
+            stamp.ns = stamp.ns.checked_sub(took.ns).ok_or("its time is invalid")?;
         }
         let mut values = Vec::with_capacity(self.names.len());
         for (name, lacking) in self.names.iter().zip(&mut self.lacking) {
@@ -274,7 +274,7 @@ impl<'a> Lines<'a> {
             }),
             None => TIME_COLUMNS.into_iter().find_map(place).ok_or_else(|| {
                 format!(
-                    "none of its columns ({}) has the usual name of a time: name it (load.time_column)",
+                    "none of its columns ({}) has a usual name for times: name it (load.time_column)",
                     self.names.join(", ")
                 )
             }),
@@ -323,7 +323,7 @@ fn recognised(head: &[u8]) -> Result<RecordingFormat, String> {
         }
     }
     Err(format!(
-        "its first lines are of no format that is recognised: name it (load.replay_format) as {}",
+        "the format of its first lines is not recognised: set it (load.replay_format) to {}",
         RecordingFormat::ALL.map(RecordingFormat::name).join(", ")
     ))
 }

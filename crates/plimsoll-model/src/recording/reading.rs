@@ -136,7 +136,7 @@ impl<'a> Reading<'a> {
             let kind = self.first.map(|first| first.is_clock);
             let (stamp, values) = match row {
                 Ok((stamp, _)) if kind.is_some_and(|kind| kind != stamp.is_clock) => {
-                    self.cannot_read(line, "its time is of another kind than the first line's");
+                    self.cannot_read(line, "its time has another format than the first line's");
                     continue;
                 }
                 Ok(row) => row,
@@ -183,7 +183,7 @@ impl<'a> Reading<'a> {
         for filter in &self.request.filters {
             let place = place(&filter.column).ok_or_else(|| {
                 format!(
-                    "a filter wants `{}`, and it has {}",
+                    "a filter needs column `{}`, but it has {}",
                     filter.column,
                     columns(names)
                 )
@@ -209,7 +209,7 @@ impl<'a> Reading<'a> {
             && ns < last
         {
             return Err(format!(
-                "line {} is older than lines before it by more than can be sorted (60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
+                "line {} is too far out of order to be sorted here (over 60 s, or {MAX_SORTED_LINES} lines): sort the file by its time",
                 oldest.line
             ));
         }
@@ -286,7 +286,7 @@ impl<'a> Reading<'a> {
             return Err(match first {
                 _ if left_out.not_wanted > 0 => {
                     format!(
-                        "none of its {} lines is in the window, and as the filters and the sample demand",
+                        "none of its {} lines matches the window, the filters and the sample",
                         left_out.not_wanted
                     )
                 }
@@ -304,7 +304,7 @@ impl<'a> Reading<'a> {
                 .copied()
                 .unwrap_or_default();
             return Err(format!(
-                "{} lines can't be read as {}, more than can (line {line}: {why}): name another format (load.replay_format), or repair the file",
+                "{} lines, more than half, can't be read as {} (line {line}: {why}): name another format (load.replay_format), or repair the file",
                 left_out.unreadable,
                 format.name()
             ));
@@ -363,7 +363,7 @@ fn columns(names: &[String]) -> String {
 }
 
 fn cannot_spool(error: &std::io::Error) -> String {
-    format!("what is read of it can't be kept in the temporary folder (TMPDIR): {error}")
+    format!("its arrivals can't be stored in the temporary folder (TMPDIR): {error}")
 }
 
 impl Writer {

@@ -122,7 +122,7 @@ fn unreadable_lines_are_counted_and_named() {
             .contains("line 2: it is not a time")
     );
     let problem = read(&request(), "1\nx\ny\nz\n").unwrap_err();
-    assert!(problem.contains("more than can"), "{problem}");
+    assert!(problem.contains("more than half"), "{problem}");
     assert!(read(&request(), "").is_err());
 }
 

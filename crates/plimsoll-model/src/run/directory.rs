@@ -81,7 +81,7 @@ impl Run {
         if state == State::Running {
             state = State::Partial;
             reason = Some(
-                "the run has not ended, or was killed: what was written until then is shown"
+                "the run has not ended, or was killed: only what was written until then is shown"
                     .to_owned(),
             );
         } else if !whole && state != State::Partial {

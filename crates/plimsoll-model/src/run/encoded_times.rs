@@ -67,7 +67,7 @@ impl TimesReader {
                     .ok_or_else(|| wrong("cut off"))?;
                 self.inflate(compressed).map_err(|e| wrong(&e))?;
             }
-            _ => return Err(wrong("it begins with another number")),
+            _ => return Err(wrong("it begins with the wrong number")),
         }
         if self.plain.len() > self.left {
             return Err(too_large());
@@ -152,13 +152,13 @@ fn counts(bytes: &[u8]) -> Result<Times, String> {
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
     let (length, offset, digits, lowest) = (word(4), word(8), word(12), long(16));
     if word(0) != PLAIN_COOKIE {
-        return Err("it begins with another number".to_owned());
+        return Err("it begins with the wrong number".to_owned());
     }
     if offset != 0 || f64::from_bits(long(32)) != 1.0 {
         return Err("it is shifted or scaled".to_owned());
     }
     let layout = Layout::of(digits, lowest)
-        .ok_or_else(|| format!("{digits} digits from {lowest} on are no bounds"))?;
+        .ok_or_else(|| format!("{digits} digits from {lowest} on are not valid bounds"))?;
     let mut rest = usize::try_from(length)
         .ok()
         .and_then(|length| bytes[HEADER_LENGTH..].get(..length))

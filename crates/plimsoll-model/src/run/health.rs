@@ -128,7 +128,7 @@ impl HealthProblem {
         let advice = if unavoidable {
             "the first of each worker, which can't have had a ticket; a warm-up keeps it out of the figures"
         } else if resumed == 0 {
-            "the server sends no tickets, or does not take them back"
+            "the server sends no tickets, or does not accept them"
         } else {
             "a longer warm-up gives every connection in flight a ticket; otherwise the server refuses some"
         };
@@ -136,7 +136,7 @@ impl HealthProblem {
             kind: ProblemKind::NotResumed,
             invalidates: !unavoidable,
             text: format!(
-                "{full} of {} handshakes were full ones, though sessions were to be resumed: {advice}",
+                "{full} of {} handshakes were full ones, although resumption was requested: {advice}",
                 full + resumed
             ),
         }
@@ -151,7 +151,7 @@ impl HealthProblem {
             return None;
         }
         Some(ProblemKind::NotResumed.invalidates(format!(
-                "{full} of {} handshakes were full ones, where {}% were asked for: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
+                "{full} of {} handshakes were full ones, where {}% were requested: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
                 full + resumed,
                 share * 100.0
             ),
@@ -168,7 +168,7 @@ impl HealthProblem {
         // More calls than the p99 leaves out had to wait for a new connection.
         let often = again.saturating_mul(100) > calls;
         let consequence = if often {
-            "what was measured is mostly connecting"
+            "the figures mostly measure connecting"
         } else {
             "fewer than 1 % of the calls had to wait for one"
         };
@@ -190,7 +190,7 @@ impl HealthProblem {
             .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
             .collect();
         ProblemKind::ConnectionsMissing.invalidates(format!(
-                "{open} of {wanted} connections came up: {}; what was measured is the load of those, so ask for as many as the target takes",
+                "{open} of {wanted} connections came up: {}; only their load was measured, so use at most as many as the target accepts",
                 why.join(", ")
             ),
         )
@@ -201,9 +201,8 @@ impl HealthProblem {
     pub(super) fn leaves_memory_alone(&mut self) {
         if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
-            self.text.push_str(
-                "; the times are not the target's alone, the memory is not touched by it",
-            );
+            self.text
+                .push_str("; times include the generator's delay, memory is not affected");
         }
     }
 
@@ -218,7 +217,7 @@ impl HealthProblem {
     }
 
     pub(super) fn server_unchecked() -> HealthProblem {
-        ProblemKind::ServerUnchecked.noted("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; a CA file or a pinned fingerprint makes sure".to_owned())
+        ProblemKind::ServerUnchecked.noted("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; to be sure, use a CA file or a pinned fingerprint".to_owned())
     }
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
@@ -303,13 +302,13 @@ fn late(
                 format!("; {}", missing_at_once(delivery.generator_distance))
             });
             problems.push(ProblemKind::LoadNotDelivered.invalidates(format!(
-                "the load was not delivered: {undelivered}{distance}{cause}; what failed stands: {LATE_GENERATOR_ADVICE}"
+                "the load was not delivered: {undelivered}{distance}{cause}; failures still count: {LATE_GENERATOR_ADVICE}"
             )));
         } else if let Some(response) = response_p50
             && late > response / 10
         {
             problems.push(ProblemKind::PacingLate.noted(format!(
-                "the generator sent requests late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each time lies between what it was at least and what was measured; to know it closer, {LATE_GENERATOR_ADVICE}",
+                "the generator sent requests late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each true time is between a known minimum and the measured time; to narrow this, {LATE_GENERATOR_ADVICE}",
                 Ns(pacing),
                 Ns(response),
             )));
@@ -317,7 +316,7 @@ fn late(
     }
     if bundled > 0 && !record.pacing.is_empty() {
         problems.push(ProblemKind::Bundled.noted(format!(
-                "calls that were due within {} left together (load.tick): response times hold what each waited for that, service times don't",
+                "calls that were due within {} left together (load.tick): response times include the wait, service times don't",
                 Ns(bundled)
             ),
         ));
@@ -330,9 +329,9 @@ fn missing_at_once([low, high]: [f64; 2]) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let (low, high) = (percent(low), percent(high));
     if low == high {
-        format!("{high} % of all calls were due and not sent at one time")
+        format!("{high} % of all calls were due but not sent at the same time")
     } else {
-        format!("at one time between {low} and {high} % of all calls were due and not sent")
+        format!("between {low} and {high} % of all calls were due but not sent at the same time")
     }
 }
 
@@ -350,7 +349,7 @@ fn undelivered(
     let unsent = given_up_late(record);
     if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
         return Some(format!(
-            "{unsent} of {} calls were not sent, because the generator came to them after their deadline",
+            "{unsent} of {} calls were not sent, because the generator reached them after their deadline",
             record.due
         ));
     }
@@ -409,7 +408,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
         (
             Outcome::NoSocket,
             ProblemKind::NoSocket,
-            "the texts of the errors name what is missing",
+            "the error messages name what is missing",
         ),
     ];
     limits.into_iter().filter_map(|(outcome, kind, advice)| {
@@ -421,7 +420,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
 
 fn stalled(observed: &Observed) -> Option<HealthProblem> {
     let text = format!(
-        "the machine stood still: {} of {} intervals were longer than asked, the longest {:.2} s instead of 1 s",
+        "the machine stalled: {} of {} intervals were longer than requested, the longest {:.2} s instead of 1 s",
         observed.stalled_intervals,
         observed.intervals,
         observed.longest_interval.as_secs_f64()
@@ -431,7 +430,7 @@ fn stalled(observed: &Observed) -> Option<HealthProblem> {
 
 fn gone(observed: &Observed) -> Option<HealthProblem> {
     let text = format!(
-        "the target was gone in {} of {} intervals: no call succeeded in them, and connections failed; whether the load generator was late is judged by the others",
+        "the target was down in {} of {} intervals: no call succeeded in them, and connections failed; the load generator's delay is judged by the others",
         observed.gone_intervals, observed.intervals
     );
     (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted(text))
@@ -448,7 +447,7 @@ fn unused(record: &StageRecord) -> Option<HealthProblem> {
 
 fn not_started(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
-        "{} of {} calls that were due were given up before they were sent: the run ended, or this process came to them after their deadline; they are in no objective",
+        "{} of {} calls that were due were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
         record.not_started, record.due
     );
     (record.not_started > 0).then(|| ProblemKind::NotStarted.noted(text))

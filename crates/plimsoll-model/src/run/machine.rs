@@ -126,7 +126,7 @@ impl fmt::Display for Cause {
             }
             Cause::OwnWork(percent) => write!(f, "a worker's own work took {percent} % of a core"),
             Cause::Timers => f.write_str(
-                "timers were late, or cores slow to wake: neither the host, nor other processes, nor its own work took its time",
+                "timers were late, or cores slow to wake: the host, other processes and its own work are not the cause",
             ),
         }
     }

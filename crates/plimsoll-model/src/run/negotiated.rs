@@ -169,6 +169,6 @@ named! {
         #[serde(rename = "version_1")]
         Version1 "is of X.509 version 1, which most clients refuse; a certificate of the CA file signed it",
         /// The certificate has no subject alternative name, and its common name is the server's.
-        CommonName "has no subject alternative name, so that its common name was taken for its name; most clients refuse that",
+        CommonName "has no subject alternative name, so its common name was used as its name; most clients refuse that",
     }
 }

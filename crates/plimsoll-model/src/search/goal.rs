@@ -75,7 +75,9 @@ impl Goal {
             if !(seconds.is_finite() && seconds > 0.0) {
                 return wrong(
                     key,
-                    format!("{seconds} s is no length of a trial: use a duration such as \"5s\""),
+                    format!(
+                        "{seconds} s is not a valid length of a trial: use a duration such as \"5s\""
+                    ),
                 );
             }
         }
@@ -95,7 +97,7 @@ impl Goal {
             return wrong(
                 "trial",
                 format!(
-                    "trials grow: a probe ({} s) is no longer than a trial ({} s), and a trial no longer than the confirmation ({} s)",
+                    "trial lengths must not decrease: probe {} s, trial {} s, confirmation {} s",
                     self.probe_s, self.trial_s, self.confirm_s
                 ),
             );

@@ -92,7 +92,7 @@ fn check(trials: &[Trial], finding: Option<&Finding>) -> Result<(), String> {
             return Err(format!("the load line {line} lies outside of its interval"));
         }
     } else if finding.confirmed {
-        return Err("the load line is confirmed, and there is none".to_owned());
+        return Err("a load line is marked as confirmed, but there is none".to_owned());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use toml::Table;
 use super::Problem;
 
 /// Advice for a path that a plan can't contain.
-pub(super) const NOT_TEXT: &str = "a plan is text: give a name that is UTF-8";
+pub(super) const NOT_TEXT: &str = "not valid UTF-8, which a plan needs: use another name";
 
 /// Applies typed flags to the section `name` of a plan, by the names of its keys. Flags that were not typed are absent
 /// or `false`.

@@ -111,7 +111,7 @@ impl Problems {
             (
                 load.arrivals.is_some(),
                 "load.arrivals",
-                "arrivals belong to an open loop (load.rate); with load.clients each client decides",
+                "only for an open loop (load.rate): with load.clients each client decides when to send",
             ),
         ]);
         if load.calls.is_none() && load.duration.is_none() {
@@ -196,7 +196,7 @@ impl Problems {
                 (Some(shape), None) => {
                     if !Spacing::GAMMA_SHAPES.contains(&shape) {
                         let problem = format!(
-                            "{shape} is not the shape of a gamma distribution that is of use: use 0.01 to 100, such as 0.25"
+                            "{shape} is not a useful shape of a gamma distribution: use 0.01 to 100, such as 0.25"
                         );
                         self.add(KEY, problem);
                     }
@@ -260,7 +260,7 @@ impl Problems {
             if name.trim().is_empty() || stages.iter().any(|s| s.name == name) {
                 self.add(
                     format!("{key}.name"),
-                    format!("`{name}` is empty or taken: give every step a name of its own"),
+                    format!("`{name}` is empty or already used: give every step a unique name"),
                 );
             }
             stages.push(Stage {

@@ -36,7 +36,7 @@ fn read(text: &str) -> Result<Given<'_>, String> {
         .parse()
         .ok()
         .filter(|&p| p != 0)
-        .ok_or_else(|| wrong(format!("has `{port}` for a port")))?;
+        .ok_or_else(|| wrong(format!("has the invalid port `{port}`")))?;
     let mut found = Vec::new();
     for typed in addresses.split(',') {
         let bare = typed.trim();
@@ -46,7 +46,7 @@ fn read(text: &str) -> Result<Given<'_>, String> {
             .unwrap_or(bare);
         let address = bare
             .parse()
-            .map_err(|_| wrong(format!("has `{typed}` for an IP address")))?;
+            .map_err(|_| wrong(format!("has the invalid IP address `{typed}`")))?;
         if !found.contains(&address) {
             found.push(address);
         }
@@ -113,10 +113,10 @@ mod tests {
         let (mut target, _) = parse_target("grpc://a:1").unwrap();
         for (entry, needle) in [
             ("a:1", "has no address: write NAME:PORT:ADDRESS"),
-            ("a:x:::1", "has `x` for a port"),
+            ("a:x:::1", "has the invalid port `x`"),
             (":1:::1", "has no name"),
-            ("a:1:", "has `` for an IP address"),
-            ("a:1:127.0.0.1,b", "has `b` for an IP address"),
+            ("a:1:", "has the invalid IP address ``"),
+            ("a:1:127.0.0.1,b", "has the invalid IP address `b`"),
             ("b:1:127.0.0.1", "is for b:1, and the target is a:1"),
         ] {
             let (number, problem) =

@@ -274,9 +274,9 @@ impl Spec {
         if rungs.iter().any(unserved) {
             return Err(Problem::new(
                 "ladder.rungs",
-                "a rung with `serve` in a ladder without: its other rungs have servers of ours, too",
+                "a rung has `serve`, but the ladder has none: the other rungs need a server of Plimsoll, too",
             )
-            .help("write serve = [\"score\"] or the like in [ladder], for the rungs that do not say"));
+            .help("write serve = [\"score\"] or the like in [ladder], for the rungs without `serve`"));
         }
         if let Some(rung) = rungs.iter().find(|r| {
             r.certificate.is_some() && (ladder.serve.is_none() || r.secured == Secured::Off)
@@ -285,7 +285,7 @@ impl Spec {
                 Secured::Off => Problem::new(
                     "ladder.certificate",
                     format!(
-                        "rung \"{}\" is plaintext, and shows no certificate",
+                        "rung \"{}\" is plaintext and uses no certificate",
                         rung.name
                     ),
                 )
@@ -322,8 +322,7 @@ impl RungSpec {
         let made = made_by_server(path);
         if serves.is_none_or(|word| word != "files") {
             return Err(
-                "openssl takes the place of a file server of ours: write serve = [\"files\"]"
-                    .to_owned(),
+                "openssl replaces Plimsoll's own file server: write serve = [\"files\"]".to_owned(),
             );
         }
         if self.secured == Secured::Off {
@@ -334,7 +333,7 @@ impl RungSpec {
         }
         if made.is_none() || made != size {
             return Err(
-                "openssl has no file but those that are made for it: write size = [\"1KiB\"] in [ladder], or the like"
+                "openssl serves only files generated for it: write size = [\"1KiB\"] in [ladder], or the like"
                     .to_owned(),
             );
         }

@@ -102,7 +102,9 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
         Some(other) => {
             return Err(Problem::new(
                 format!("{key}.weight"),
-                format!("`{other}` is no weight: a whole number from 1 to {MAX_WEIGHT}"),
+                format!(
+                    "`{other}` is not a valid weight: use a whole number from 1 to {MAX_WEIGHT}"
+                ),
             ));
         }
     };
@@ -112,7 +114,7 @@ fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> 
     }) {
         return Err(Problem::new(
             format!("{key}.load.{shared}"),
-            "all lanes share one schedule: write this in [load], and how often this lane comes as its `weight`",
+            "all lanes share one schedule: write this in [load], and this lane's share of the calls as its `weight`",
         ));
     }
     let mut merged = plan.clone();

@@ -63,7 +63,7 @@ impl Problems {
             (
                 resolve_interval.is_zero(),
                 "load.resolve_interval",
-                "0 looks the name up without end: use a duration such as \"30s\"",
+                "0 would look the name up all the time: use a duration such as \"30s\"",
             ),
             (
                 spin > Duration::from_millis(100),
@@ -125,7 +125,7 @@ impl Problems {
             (
                 reuse == Reuse::Never && load.connections.is_some(),
                 "load.connections",
-                "not used with reuse = \"never\", where every call makes its own: take one out",
+                "not used with reuse = \"never\", where every call makes its own: remove one of the two",
             ),
             (
                 reuse == Reuse::Always && early == Some(true),
@@ -163,7 +163,7 @@ impl Problems {
             self.add(
                 "load.workers",
                 format!(
-                    "{workers} workers, and connections for {connections}: a worker without one can't send"
+                    "{workers} workers, but connections for only {connections}: a worker without a connection can't send"
                 ),
             );
         }
@@ -245,7 +245,7 @@ impl Problems {
         if load.clients.is_some() {
             self.add(
                 "load.max_in_flight",
-                "for an open loop (load.rate): of clients as many calls are in flight as there are clients",
+                "for an open loop (load.rate): with clients, one call of each client is in flight at most",
             );
         } else if spec.call.schedules_itself() || spec.call.calls_in_a_row().is_some() {
             self.add(
@@ -260,7 +260,7 @@ impl Problems {
         } else if calls < workers {
             self.add(
                 "load.max_in_flight",
-                format!("{calls} calls in flight can't be divided among {workers} workers: each has its part of them"),
+                format!("{calls} calls in flight can't be divided among {workers} workers: each needs at least one"),
             );
         }
         let when_full = self.choice(
@@ -287,7 +287,7 @@ impl Problems {
         ];
         for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
             if reuse == Reuse::Never {
-                self.add(key, "each call has a connection of its own: leave load.reuse = \"never\" out, or this");
+                self.add(key, "with load.reuse = \"never\" each call has a connection of its own: remove one of the two");
             } else if spec.call.calls_in_a_row().is_some() {
                 self.add(key, "a user's connections are its own: leave it out");
             }
@@ -302,10 +302,7 @@ impl Problems {
             );
         }
         if load.calls_per_connection == Some(0) {
-            self.add(
-                "load.calls_per_connection",
-                "0 calls are none: use 1 or more",
-            );
+            self.add("load.calls_per_connection", "0 is too small: use 1 or more");
         }
     }
 
@@ -317,20 +314,20 @@ impl Problems {
             self.add(
                 "load.precision",
                 format!(
-                    "`{typed}` is not the precision of a rate: use 0.01% to 50%, such as \"1%\""
+                    "`{typed}` is not a valid precision of a rate: use 0.01% to 50%, such as \"1%\""
                 ),
             );
         }
         if load.clients.is_none() {
             self.add(
                 "load.precision",
-                "for a closed loop (load.clients), whose rate is measured: an open loop's is given",
+                "for a closed loop (load.clients), whose rate is measured: the rate of an open loop is set by the plan",
             );
         }
         if load.duration.is_none() {
             self.add(
                 "load.precision",
-                "needs load.duration, the time after which the run ends all the same",
+                "needs load.duration, after which the run ends at the latest",
             );
         }
         precision

@@ -230,7 +230,7 @@ impl Problems {
 fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
-        MetadataSpec::Several(_) => return Err("a list: one value belongs here".to_owned()),
+        MetadataSpec::Several(_) => return Err("a list, but only one value is allowed here".to_owned()),
         MetadataSpec::Env(variable) => surroundings
             .variable(variable)
             .ok_or_else(|| {
@@ -240,7 +240,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
                     format!("the environment variable {variable} is not set")
                 } else {
                     format!(
-                        "`${variable}` names an environment variable, and none can have that name: put the value into one, such as $VALUE"
+                        "`${variable}` is not a valid name of an environment variable: put the value into a variable, such as $VALUE"
                     )
                 }
             })?,
@@ -251,7 +251,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedV
         MetadataSpec::Command { command, refresh } => {
             let refresh = refresh.map(|period| period.0);
             if refresh.is_some_and(|every| every < MIN_REFRESH) {
-                return Err("refresh: below 1s, use a longer time".to_owned());
+                return Err("refresh: too short, use 1s or longer".to_owned());
             }
             let printed = surroundings.printed(command)?;
             // The output may be secret and is not shown.
@@ -280,13 +280,14 @@ fn template(
     match Template::parse(text, slots, rows) {
         Ok(template) => Ok(Some(template)),
         Err(e) if is_typed || template::first_field(text).is_some() => Err(e),
-        Err(_) => Err("its braces hold no field: two plain braces are written {{{{".to_owned()),
+        Err(_) => Err("its braces contain no field: two plain braces are written {{{{".to_owned()),
     }
 }
 
 const UNPRINTABLE_METADATA: &str =
-    "not a metadata value: use printable ASCII without blanks at its ends";
-const UNPRINTABLE_FIELD: &str = "not a field value: use printable ASCII without blanks at its ends";
+    "not a metadata value: use printable ASCII without leading or trailing spaces";
+const UNPRINTABLE_FIELD: &str =
+    "not a field value: use printable ASCII without leading or trailing spaces";
 const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
@@ -299,7 +300,9 @@ fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Res
     };
     let fields = || template.parts().iter().filter_map(Part::field);
     if fields().any(|field| matches!(field.source, Source::Message)) {
-        return Err("{{message}}: metadata go before the first message".to_owned());
+        return Err(
+            "{{message}} has no value here: metadata are sent before the first message".to_owned(),
+        );
     }
     let columns = fields().filter_map(|field| match &field.source {
         Source::Row(column) => Some(&**column),

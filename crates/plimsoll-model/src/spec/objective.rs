@@ -141,7 +141,7 @@ fn finish_reason(name: &str) -> Result<Count, String> {
             let names = Count::FINISH_REASONS
                 .map(Count::finish_reason)
                 .join(", finish.");
-            format!("`finish.{name}` is no reason of an answer's end: use finish.{names}")
+            format!("`finish.{name}` is not a valid finish reason: use finish.{names}")
         })
 }
 
@@ -213,7 +213,7 @@ impl Problems {
             if objective.metric == Metric::Resumed && !spec.resumes() {
                 self.add(
                     key,
-                    "nothing is to be resumed: ask for it with tls.resume = true (fetch: --mode resumed)",
+                    "no sessions are resumed: request it with tls.resume = true (fetch: --mode resumed)",
                 );
                 continue;
             }

@@ -79,7 +79,7 @@ impl Problems {
     /// Reports template fields in a text that is sent unchanged: the server would receive the characters `{{seq}}`.
     pub fn refuse_fields(&mut self, key: impl Into<String>, text: Option<&str>) {
         if let Some(field) = text.and_then(template::first_field) {
-            let problem = "no field can be filled in here, where every call has the same text";
+            let problem = "fields are not supported here, where every call has the same text";
             self.add(key, format!("`{field}`: {problem}"));
         }
     }

@@ -45,10 +45,14 @@ pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, Stri
         "socks5" | "socks5h" => ProxyKind::Socks5,
         "https" => {
             return Err(format!(
-                "TLS to the proxy itself is not spoken, since its time, CPU and bytes would be measured as the target's: {right} of a plaintext port of the proxy, or of a TLS tunnel to it on this machine (stunnel, socat)"
+                "TLS to the proxy itself is not supported, since its time, CPU and bytes would be measured as the target's: {right} of a plaintext port of the proxy, or of a TLS tunnel to it on this machine (stunnel, socat)"
             ));
         }
-        _ => return Err(format!("`{scheme}` is no kind of proxy: {right}")),
+        _ => {
+            return Err(format!(
+                "`{scheme}` is not a supported kind of proxy: {right}"
+            ));
+        }
     };
     let (credentials, address) = match rest.trim_end_matches('/').rsplit_once('@') {
         None => (None, rest.trim_end_matches('/')),
@@ -74,7 +78,7 @@ pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, Stri
     let split = address.rsplit_once(':');
     let split =
         split.and_then(|(host, port)| Some((host, port.parse::<u16>().ok().filter(|p| *p > 0)?)));
-    let (host, port) = split.ok_or_else(|| format!("`{address}` is no HOST:PORT: {right}"))?;
+    let (host, port) = split.ok_or_else(|| format!("`{address}` is not HOST:PORT: {right}"))?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let is_name = |b: u8| b.is_ascii_graphic() && !b"/?#@".contains(&b);
     if host.is_empty() || !host.bytes().all(is_name) {

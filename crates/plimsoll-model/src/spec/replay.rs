@@ -46,7 +46,7 @@ impl Problems {
             .filter(|asked| **asked != recording.checksum());
         if let Some(asked) = is_other {
             let problem = format!(
-                "{}: what is replayed of it has changed since the plan was made (its checksum was {asked} and is {}): leave load.checksum out to replay it as it is",
+                "{}: the replayed part has changed since the plan was saved (checksum {asked}, now {}): remove load.checksum to replay it anyway",
                 recording.file(),
                 recording.checksum(),
             );

@@ -57,7 +57,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec
         problems.enough_rows(call, load, seed);
     }
     if !spec.lanes.is_empty() {
-        problems.add("lanes", "only `plimsoll run` carries lanes out");
+        problems.add("lanes", "only `plimsoll run` supports lanes");
     }
     match (target, call, load, problems.0.is_empty()) {
         (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
@@ -115,13 +115,13 @@ impl Problems {
         {
             self.add(
                 "load.calls",
-                format!("{all} calls are no whole number of users with {calls} each"),
+                format!("{all} calls are not a multiple of the {calls} calls of each user"),
             );
         }
         if spec.load.clients.is_none() && spec.load.think.is_some() && calls == 1 {
             self.add(
                 "load.think",
-                "a pause between a user's calls, and there is one",
+                "a pause between a user's calls, but each user makes only one",
             );
         }
     }
@@ -153,7 +153,7 @@ impl Problems {
                     self.add(
                         "target",
                         format!(
-                            "`:{path}` after the socket is what to fetch, and nothing is fetched"
+                            "`:{path}` after the socket is a path to fetch, but this call fetches nothing"
                         ),
                     );
                 }

@@ -356,7 +356,8 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         Some(path) => &name[..name.len() - path.len() - 1],
         None => name,
     };
-    let socket = UnixSocket::parse(name).unwrap_or_else(|| Err(format!("`{url}` is no socket")))?;
+    let socket =
+        UnixSocket::parse(name).unwrap_or_else(|| Err(format!("`{url}` is not a socket")))?;
     let target = Target {
         socket: Some(socket),
         ..Target::at(url, "localhost", 0)
@@ -414,9 +415,9 @@ mod tests {
         let long = format!("unix:/{}", "x".repeat(107));
         for (url, needle) in [
             ("unix://host/a", "write unix:/PATH"),
-            ("unix:", "names no socket"),
+            ("unix:", "has no socket path"),
             ("ftp+unix:/a", "unknown scheme `ftp` before `+unix`"),
-            (&long, "may have 107 bytes, and this one has 108"),
+            (&long, "can have 107 bytes at most, and this one has 108"),
         ] {
             let error = parse_target(url).expect_err(url);
             assert!(error.contains(needle), "{url}: {error}");

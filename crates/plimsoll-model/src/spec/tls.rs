@@ -84,9 +84,9 @@ pub struct TlsSpec {
         action = ArgAction::SetTrue
     )]
     pub early_data: Option<bool>,
-    /// Who opens and seals TLS records: `"own"` (in place) or `"library"`. Default own.
+    /// What encrypts and decrypts TLS records: `"own"` (in place) or `"library"`. Default own.
     #[arg(
-        help = "Who opens and seals TLS records: own (in place) or library [default: own]",
+        help = "What encrypts and decrypts TLS records: own (in place) or library [default: own]",
         long,
         value_name = "WHOSE"
     )]
@@ -168,22 +168,21 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
     let mut problems = Vec::new();
     if insecure && (spec.ca.is_some() || spec.pin.is_some()) {
         problems.push(
-            Problem::new("tls.insecure", "with it no certificate is held to anything")
+            Problem::new("tls.insecure", "with it no certificate is checked")
                 .help("take it out, or take out the CA and the fingerprints"),
         );
     } else if spec.ca.is_some() && spec.pin.is_some() {
         problems.push(
-            Problem::new("tls.pin", "a pinned certificate is held to no CA")
-                .help("give the fingerprints or the CA file, not both"),
+            Problem::new(
+                "tls.pin",
+                "a pinned certificate is not checked against a CA",
+            )
+            .help("give the fingerprints or the CA file, not both"),
         );
     }
     if spec.crl.is_some() && (insecure || spec.pin.is_some()) {
         problems.push(
-            Problem::new(
-                "tls.crl",
-                "without a CA there is no list to hold a certificate to",
-            )
-            .help(
+            Problem::new("tls.crl", "without a CA, revocation can't be checked").help(
                 "give a CA file (tls.ca) in place of tls.pin or tls.insecure, or take the list out",
             ),
         );
@@ -273,17 +272,17 @@ impl Problems {
             (
                 early_data && is_own,
                 "tls.records",
-                "0-RTT is sealed by the library: use \"library\", or leave it out",
+                "0-RTT is encrypted by the library: use \"library\", or leave it out",
             ),
             (
                 only_old && is_own,
                 "tls.records",
-                "records of TLS 1.2 are the library's: use \"library\", or leave it out",
+                "records of TLS 1.2 are handled by the library: use \"library\", or leave it out",
             ),
             (
                 early_data && only_old,
                 "tls.early_data",
-                "0-RTT is of TLS 1.3: allow it (tls.versions)",
+                "0-RTT needs TLS 1.3: allow it (tls.versions)",
             ),
         ]);
         let records = match spec.records.as_deref() {
@@ -359,7 +358,7 @@ impl Problems {
             self.0.push(
                 Problem::new(
                     "tls.suites",
-                    format!("{} is of TLS {}", suite.name(), suite.version().name()),
+                    format!("{} is for TLS {}", suite.name(), suite.version().name()),
                 )
                 .help("allow that version (tls.versions), or leave the suite out"),
             );
@@ -371,7 +370,7 @@ impl Problems {
             self.0.push(
                 Problem::new(
                     "tls.suites",
-                    format!("none of them is of TLS {}", version.name()),
+                    format!("none of them is for TLS {}", version.name()),
                 )
                 .help("name one, or leave the version out (tls.versions)"),
             );

@@ -321,7 +321,7 @@ fn check_quotes(text: &str) -> Result<(), (usize, &'static str)> {
         if !matches!(bytes.peek(), None | Some(b',' | b'\n' | b'\r')) {
             return Err((
                 first_line,
-                "a quoted value goes on behind its closing quote: write a quote within it twice, or close it on its line",
+                "a quoted value continues after its closing quote: write a quote within it twice, or close it on its line",
             ));
         }
         at_start = false;
@@ -372,7 +372,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
             if values[place].len() > whole.len() {
                 defects[place].get_or_insert(Defect {
                     line: i + 1,
-                    problem: "is there twice: a column has one value a line",
+                    problem: "occurs twice: a column has one value a line",
                 });
                 continue;
             }

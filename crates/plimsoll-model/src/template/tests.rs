@@ -56,7 +56,7 @@ fn malformed_templates_are_reported() {
         ("{{sec}}", "`{{sec}}` is unknown: did you mean seq?"),
         ("{{}}", "two plain braces are written {{{{"),
         ("a {{seq", "`{{seq` is not closed"),
-        ("{{seq 1}}", "`{{seq 1}}`: takes nothing behind it"),
+        ("{{seq 1}}", "`{{seq 1}}`: takes no arguments"),
         ("{{random 5}}", "takes two numbers"),
         ("{{random 5 1}}", "above the second"),
         ("{{random 1 x}}", "`x` is not a number"),
@@ -168,8 +168,11 @@ fn row_files_parse_as_csv_and_json() {
             "a,b\nx,y\nz,\"w\nv,u\n",
             "a, line 3: a quote that is never closed",
         ),
-        ("a,b\nx,\"y\nz,\"w\"\n", "a, line 2: a quoted value goes on"),
-        ("a\n\"x\"y\n", "a, line 2: a quoted value goes on"),
+        (
+            "a,b\nx,\"y\nz,\"w\"\n",
+            "a, line 2: a quoted value continues",
+        ),
+        ("a\n\"x\"y\n", "a, line 2: a quoted value continues"),
     ] {
         let error = Rows::parse("a", text).unwrap_err().to_string();
         assert!(error.contains(problem), "{text:?}: {error}");

@@ -81,8 +81,11 @@ impl<'de> Deserialize<'de> for TraceId {
         let text = String::deserialize(deserializer)?;
         let is_id = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
         let id = u128::from_str_radix(&text, 16).ok().filter(|_| is_id);
-        id.map(TraceId)
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no trace id: it has 32 digits")))
+        id.map(TraceId).ok_or_else(|| {
+            de::Error::custom(format!(
+                "{text:?} is not a trace id: write 32 hexadecimal digits"
+            ))
+        })
     }
 }
 

@@ -38,7 +38,7 @@ enum Problem {
     )]
     Symbol,
     #[error(
-        "gave no table of functions: it can't work with version {} of the interface",
+        "returned no table of functions: it can't work with version {} of the interface",
         abi::VERSION
     )]
     Refused,

@@ -291,7 +291,7 @@ fn grpc_call(
     {
         problems.add(
             "call.grpc.user_agent",
-            "not a field value: use printable ASCII without blanks at its ends",
+            "not a field value: use printable ASCII without leading or trailing spaces",
         );
     }
     let compression = match call.compression.as_deref() {

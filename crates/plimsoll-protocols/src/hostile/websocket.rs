@@ -235,7 +235,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("half a PING (§5.5)")
         .stream(|p| raw(p, &[0x09, 1, b'x'])),
     Behaviour::new("ws-continuation-alone", O::ProtocolError)
-        .about("a continuation of nothing (§5.4)")
+        .about("a continuation without a message to continue (§5.4)")
         .stream(|p| raw(p, &[0x80, 1, b'x'])),
     Behaviour::new("ws-fragments-mixed", O::ProtocolError)
         .about("a message within a message (§5.4)")

@@ -191,7 +191,7 @@ fn replay_errors_name_key() {
         ["`load.speed`: for recorded arrivals: name their file (load.replay)"]
     );
     let shape = alone.replace("speed = \"2x\"", "arrivals = { gamma = 0.0 }");
-    assert!(problems(&shape)[0].starts_with("`load.arrivals`: 0 is not the shape"));
+    assert!(problems(&shape)[0].starts_with("`load.arrivals`: 0 is not a useful shape"));
     let both = alone.replace("speed = \"2x\"", "arrivals = { gamma = 1.0, file = \"x\" }");
     assert!(
         problems(&both)

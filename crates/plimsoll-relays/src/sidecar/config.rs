@@ -381,7 +381,7 @@ mod tests {
             (route.replace(":1\"", "\""), "the port is missing"),
             (
                 route.replace("127.0.0.1:0", "nowhere"),
-                "`nowhere` is no address: write IP:PORT, or unix:/PATH",
+                "`nowhere` is not an address: write IP:PORT, or unix:/PATH",
             ),
             (
                 format!(
@@ -396,7 +396,7 @@ mod tests {
             ),
             (
                 format!("{route}upstream_tls = {{ ca = \"a\", insecure = true }}\n"),
-                "route a: upstream_tls.insecure: with it no certificate is held to anything",
+                "route a: upstream_tls.insecure: with it no certificate is checked",
             ),
             (
                 format!("{route}upstream_tls = {{ cert = \"a\" }}\n"),

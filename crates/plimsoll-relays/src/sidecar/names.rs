@@ -316,7 +316,7 @@ mod tests {
             ("localhost:x", "not a number"),
             ("localhost:70000", "not a number"),
             ("local host:1", "neither an address nor a name"),
-            ("unix:", "names no socket"),
+            ("unix:", "has no socket path"),
             (":1", "neither"),
             ("a:0", "neither"),
             ("http://a:1", "neither"),

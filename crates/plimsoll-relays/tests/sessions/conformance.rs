@@ -146,7 +146,7 @@ fn cases() -> Vec<Case> {
         &[(PONG, b"p"), (TEXT, b"abc")],
     ));
     cases.push(fails(
-        "a continuation of nothing",
+        "a continuation without a message to continue",
         &[(0x80, b"a")],
         &[],
         1002,

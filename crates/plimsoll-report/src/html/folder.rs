@@ -212,7 +212,7 @@ pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]
                 (plural(items.len() as u64, "measurement")) " of " (plural(plans.len() as u64, "plan"))
                 @if comparable > 1 { ". Choose two runs, A and B, to compare." }
             }
-            @if items.is_empty() { p { "Nothing was measured here yet: " code { "plimsoll run" } " and its like keep their runs in " code { "runs/" } "." } }
+            @if items.is_empty() { p { "There are no runs here yet: " code { "plimsoll run" } " and similar commands save their runs in " code { "runs/" } "." } }
         }
         form.folder action="/compare" method="get" {
             @for (kind, name) in &plans {

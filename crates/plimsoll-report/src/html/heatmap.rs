@@ -199,6 +199,6 @@ fn table(columns: &[Column]) -> Markup {
         ]
     });
     let head = ["s", "due", "ended", "errors", "p50", "p99", "max"];
-    let caption = "Over time: the calls that ended in each stretch";
+    let caption = "Over time: the calls that ended in each interval";
     tables::table(caption, &Table::new(head, &[], rows))
 }

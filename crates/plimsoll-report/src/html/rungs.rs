@@ -30,10 +30,10 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
         "What each rung adds",
         match ladder.turns {
             Some(_) => {
-                "What each rung adds to the time of a call, from when it was sent, over the first rung: bars with their intervals. A pale bar is a difference that chance alone could make."
+                "What each rung adds to the time of a call, from when it was sent, over the first rung: bars with their intervals. A pale bar is a difference that may be due to chance."
             }
             None => {
-                "The response time that each rung adds to the first, as bars with their intervals. A pale bar is a difference that chance alone could make."
+                "The response time that each rung adds to the first, as bars with their intervals. A pale bar is a difference that may be due to chance."
             }
         },
         &picture,
@@ -86,7 +86,7 @@ fn signed(us: f64) -> String {
 pub(super) fn table(ladder: &LadderRecord) -> Markup {
     html! {
         @if let Some(prices) = prices(ladder) {
-            (tables::table("The price of a new connection: CPU, what the cryptography takes of it in memory on this machine, and what a thousand a second take", &prices))
+            (tables::table("The cost of a new connection: CPU, the part of cryptography alone (measured in memory on this machine), and the cores for a thousand a second", &prices))
         }
         @for (n, group) in groups(ladder).iter().enumerate() {
             (figures(ladder, group, n == 0))
@@ -120,7 +120,7 @@ fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
         names.into_iter().chain(added).collect::<Vec<_>>()
     });
     let caption = if is_first {
-        "What each adds, with intervals that hold together (95 %)".to_owned()
+        "What each adds, with simultaneous 95 % intervals".to_owned()
     } else {
         format!("What each adds: {}", group.heading)
     };

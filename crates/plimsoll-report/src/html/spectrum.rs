@@ -70,7 +70,7 @@ pub(super) fn section(all: &[Calls]) -> Markup {
     });
     super::page::section(
         "Percentiles",
-        "How slow the slowest calls were: each step to the right is a tail ten times rarer. Where response and service time part, calls waited to be sent.",
+        "How slow the slowest calls were: each step to the right is a tail ten times rarer. Where response and service time diverge, calls waited to be sent.",
         &picture,
     )
 }

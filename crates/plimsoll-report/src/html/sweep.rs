@@ -57,7 +57,7 @@ const MEASURES: [Measure; 4] = [
 const fn share(name: &'static str, of: Of) -> Measure {
     Measure {
         name,
-        axis: "of its CPU, what cryptography alone takes in memory",
+        axis: "of its CPU, the part of cryptography alone, measured in memory",
         of,
         show: percent,
         tick: |share| format!("{} %", round(share * 100.0)),
@@ -82,7 +82,7 @@ fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
     let (tone, label) = match record.conclusion() {
         Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
         _ if record.interrupted => (Tone::Unsure, "interrupted"),
-        _ if idle => (Tone::Unsure, "not every link carried a file"),
+        _ if idle => (Tone::Unsure, "not every link fetched a file"),
         Some(Conclusion::Invalid) => (Tone::Unsure, "inconclusive"),
         Some(Conclusion::Pass) => (Tone::Good, "objectives met"),
         None => (Tone::Plain, "no objective"),

@@ -139,7 +139,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
 
 /// Returns the failures of calls and connections, with their details.
 pub(super) fn errors(views: &[View]) -> Markup {
-    let given_up = "Calls that the end of the run cut off, or that the generator had no time to send: no errors, and in no percentile.";
+    let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
         (told("Errors", "", views, errors::calls, errors::details))
@@ -240,14 +240,14 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
     };
     section(
         "TLS handshakes",
-        "All connections by what their handshakes agreed on, the warm-up's too.",
+        "All connections, including the warm-up's, by what their handshakes negotiated.",
         &content,
     )
 }
 
 /// Returns the counts of calls and connections at each address of a name.
 pub(super) fn addresses(views: &[View]) -> Markup {
-    let lead = "Connections are spread over the addresses of the target; one that can't be connected to is left out for a while.";
+    let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
     shown("Addresses", lead, &of_all(views, addresses::table))
 }
 
@@ -262,19 +262,19 @@ pub(super) fn shards(views: &[View]) -> Markup {
         (wide(&rows))
         @for note in notes { p { (note) "." } }
     };
-    let lead = "The load came from several machines; one that is at its own limit makes the whole invalid. CPU is of each shard's processes; the clock is the rendezvous's less the shard's.";
+    let lead = "The load came from several machines; one that is at its own limit makes the whole run invalid. CPU is that of each shard's processes; the clock is the rendezvous's minus the shard's.";
     section("Shards", lead, &table)
 }
 
 /// Returns the slowest calls with their trace ids.
 pub(super) fn slowest(views: &[View]) -> Markup {
-    let lead = "Response times, and when calls were due in the run. The requests carried the trace ids, by which traces of the server show what took so long.";
+    let lead = "Response times, and when calls were due in the run. The requests carried these trace ids: the server's traces show what took so long.";
     shown("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
 /// Returns CPU time and memory of client and server.
 pub(super) fn ends(views: &[View]) -> Markup {
-    let lead = "What client and server used while the calls ran; memory, descriptors and threads at their most.";
+    let lead = "What client and server used while the calls ran; memory, descriptors and threads at their peak.";
     told("Both ends", lead, views, ends::table, |run, _| {
         ends::notes(run)
     })

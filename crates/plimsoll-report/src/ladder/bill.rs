@@ -32,7 +32,7 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
             let on_the_way = ladder.rungs[of].median(Metric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
-                on_the_way.map(|us| format!("what is on the way takes {} of CPU a call", time(us))),
+                on_the_way.map(|us| format!("the proxies take {} of CPU a call", time(us))),
                 saturated.map(|cpu| format!("at full load it adds {cpu}")),
                 connection.map(|c| format!("it adds {c}, to each new connection")),
                 resumed.map(|c| format!("it adds {c}, to one that resumes a session")),

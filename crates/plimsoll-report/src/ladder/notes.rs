@@ -25,7 +25,7 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         let full = rung.slices.iter().filter(|s| s.not_resumed).count();
         if full > 0 {
             notes.push(format!(
-                "{}: full handshakes in {full} of {}, though sessions were to be resumed",
+                "{}: full handshakes in {full} of {}, although resumption was requested",
                 rung.name,
                 plural(rung.slices.len() as u64, "slice")
             ));

@@ -35,11 +35,11 @@ pub enum Http1Error {
     HeadTooLong(usize),
     #[error("the trailers are longer than {0} bytes")]
     TrailersTooLong(usize),
-    #[error("{0:?} is no Content-Length")]
+    #[error("{0:?} is not a valid Content-Length")]
     ContentLength(String),
     #[error("two different lengths: {0} and {1}")]
     TwoLengths(u64, u64),
-    #[error("101, and no other protocol was asked for (RFC 9110, 15.2.2)")]
+    #[error("101, but no other protocol was requested (RFC 9110, 15.2.2)")]
     Switching,
     #[error("transfer coding {0:?} is not known; chunked is")]
     TransferCoding(String),

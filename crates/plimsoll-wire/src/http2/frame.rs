@@ -218,7 +218,7 @@ impl<'a> Frame<'a> {
         fragment.get(5..).ok_or_else(|| {
             size_error(
                 head,
-                "HEADERS with PRIORITY has no room for it (RFC 9113, 6.2)",
+                "HEADERS with PRIORITY is too short for it (RFC 9113, 6.2)",
             )
         })
     }

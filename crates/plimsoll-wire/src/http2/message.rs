@@ -105,7 +105,7 @@ impl MessageCheck {
                 let is_fine = value.len() == 3 && status >= 100 && status != 101;
                 (bit::STATUS, is_fine)
             }
-            _ => return Some("a pseudo-field that is unknown (RFC 9113, 8.3)"),
+            _ => return Some("an unknown pseudo-field (RFC 9113, 8.3)"),
         };
         let again = self.seen & bit != 0;
         self.seen |= bit;
@@ -113,9 +113,9 @@ impl MessageCheck {
             return Some("a pseudo-field after a regular one (RFC 9113, 8.3)");
         }
         if again {
-            return Some("a pseudo-field that is there twice (RFC 9113, 8.3)");
+            return Some("a repeated pseudo-field (RFC 9113, 8.3)");
         }
-        (!is_fine).then_some("a pseudo-field with a value that it can't have (RFC 9113, 8.3)")
+        (!is_fine).then_some("a pseudo-field with an invalid value (RFC 9113, 8.3)")
     }
 
     fn regular(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
@@ -129,7 +129,7 @@ impl MessageCheck {
                 let again = self.seen & bit::CONTENT_LENGTH != 0;
                 self.seen |= bit::CONTENT_LENGTH;
                 if number.is_none() || again {
-                    return Some("`content-length` is no number, or there twice (RFC 9110, 8.6)");
+                    return Some("`content-length` is not a number, or repeated (RFC 9110, 8.6)");
                 }
                 None
             }
@@ -137,7 +137,7 @@ impl MessageCheck {
                 let again = self.seen & bit::HOST != 0;
                 self.seen |= bit::HOST;
                 if again || !is_authority(value) {
-                    return Some("`host` is no authority, or there twice (RFC 9110, 7.2)");
+                    return Some("`host` is not an authority, or repeated (RFC 9110, 7.2)");
                 }
                 None
             }
@@ -182,7 +182,7 @@ impl MessageCheck {
             let (authority, host) = (find(b":authority"), find(b"host"));
             let (authority, host) = (authority.unwrap_or_default(), host.unwrap_or_default());
             if !are_same_authority(authority, host, self.default_port) {
-                return Some("`host` is another than :authority (RFC 9113, 8.3.1)");
+                return Some("`host` differs from :authority (RFC 9113, 8.3.1)");
             }
         }
         None

@@ -240,7 +240,7 @@ fn inflate(
 ) -> Result<(Vec<u8>, bool), Violation> {
     const CORRUPT_MESSAGE: Violation = Violation {
         code: code::INVALID_TEXT,
-        reason: "a message that is not compressed as it says",
+        reason: "a message that is not validly compressed",
     };
     let mut out = Vec::new();
     for mut input in [payload, &FLUSH_TAIL] {

@@ -177,7 +177,7 @@ impl Reader {
         let fragments = self.fragments.as_ref();
         match head.opcode {
             Opcode::Continuation if fragments.is_none() => {
-                return Err(violation("a continuation of nothing"));
+                return Err(violation("a continuation without a message to continue"));
             }
             Opcode::Text | Opcode::Binary if fragments.is_some() => {
                 return Err(violation("a new message inside a fragmented one"));
@@ -300,13 +300,11 @@ fn message(
 fn close(payload: &[u8]) -> Result<(u16, &str), Violation> {
     match payload {
         [] => Ok((code::NONE_GIVEN, "")),
-        [_] => Err(violation("a Close frame with half a code")),
+        [_] => Err(violation("a Close frame with a truncated code")),
         [high, low, reason @ ..] => {
             let close_code = u16::from_be_bytes([*high, *low]);
             if !is_sendable(close_code) {
-                return Err(violation(
-                    "a Close frame with a code that is not to be sent",
-                ));
+                return Err(violation("a Close frame with a code that must not be sent"));
             }
             let reason = std::str::from_utf8(reason).map_err(|_| BAD_TEXT)?;
             Ok((close_code, reason))

@@ -188,7 +188,7 @@ fn invalid_data_templates_are_rejected_before_load() {
         (
             r#"{"price": 5}"#,
             &["--metadata", "x-id: {{message}}"],
-            "metadata go before the first message",
+            "metadata are sent before the first message",
         ),
         (
             r#"{"price": 5}"#,

@@ -386,7 +386,7 @@ fn cold_calls_survive_export_and_import() {
     // A run without recorded calls cannot be exported; the error gives the reason.
     let output = place.run(&["report", "back", "--export", "lines", "x.txt"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("kept no record of its single calls"));
+    assert!(text(&output.stderr).contains("has no log of its calls"));
 }
 
 #[test]

@@ -60,7 +60,7 @@ fn non_utf8_values_are_rejected_by_flag() {
         let why = format!("{named}: path contains invalid UTF-8 characters");
         assert!(printed.contains(&why), "{flag}: {printed}");
         assert!(
-            printed.contains("give a name that is UTF-8"),
+            printed.contains("not valid UTF-8, which a plan needs"),
             "{flag}: {printed}"
         );
     }

@@ -193,7 +193,7 @@ fn resumption_objective_is_judged() {
     let wrong = place.run(&[&args[..], &CLIENT_TLS[..], &new].concat());
     assert_eq!(wrong.status.code(), Some(2));
     let why = stderr_of(&wrong);
-    assert!(why.contains("nothing is to be resumed"), "{why}");
+    assert!(why.contains("no sessions are resumed"), "{why}");
 
     let silent = place.serve(&[&["files", "--no-tickets"], &SERVER_TLS[..]].concat());
     let run = fetch(&place, 99, &url(&silent, "/bytes/1"), &asked);

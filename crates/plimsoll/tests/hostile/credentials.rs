@@ -162,7 +162,7 @@ fn unreadable_key_file_is_reported() {
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(
-        printed.contains("client key certs/client.key: this user may not read it"),
+        printed.contains("client key certs/client.key: permission denied"),
         "{printed}"
     );
 }

@@ -238,7 +238,7 @@ fn templates_in_unsupported_options_are_rejected() {
         let said = stderr_of(&refused);
         assert_eq!(refused.status.code(), Some(2), "{typed:?}: {said}");
         assert!(
-            said.contains("no field can be filled in here"),
+            said.contains("fields are not supported here"),
             "{typed:?}: {said}"
         );
     }

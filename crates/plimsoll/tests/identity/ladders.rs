@@ -23,7 +23,7 @@ fn ladder_generates_and_serves_each_certificate_kind() {
     }
     for (from, to, why) in [
         ("ed25519", "ed448", "is unknown"),
-        ("[\"mutual\"]", "[\"off\"]", "shows no certificate"),
+        ("[\"mutual\"]", "[\"off\"]", "uses no certificate"),
         (
             "serve = [\"score\", \"--delay\", \"0s\"]",
             "",
@@ -203,7 +203,7 @@ fn ladder_reports_unsupported_openssl_settings() {
         (
             "[\"files\"]",
             "[\"score\"]",
-            "takes the place of a file server",
+            "replaces Plimsoll's own file server",
         ),
         ("\"never\"", "\"always\"", "closes each connection"),
         ("openssl", "gnutls", "use \"rustls\" or \"openssl\""),

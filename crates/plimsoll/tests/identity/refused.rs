@@ -55,7 +55,7 @@ fn unsupported_server_certificates_are_explained() {
             "",
             "TLS_NO_COMMON_PARAMETERS",
             &[
-                "the kind of its key, where that is RSA-PSS, Ed448 or DSA",
+                "key type in common with the server (RSA-PSS, Ed448 and DSA keys",
                 "these are not supported",
             ],
         ),

@@ -75,15 +75,15 @@ fn tls_version_conflicts_are_reported() {
         (&["--tls-version", "1.1"][..], "is not a version of TLS"),
         (
             &["--tls-version", "1.2", "--records", "own"],
-            "records of TLS 1.2 are the library's",
+            "records of TLS 1.2 are handled by the library",
         ),
         (
             &["--tls-version", "1.2", "--suite", "TLS_AES_128_GCM_SHA256"],
-            "is of TLS 1.3",
+            "is for TLS 1.3",
         ),
         (
             &["--tls-version", "1.2", "--resume", "--early-data"],
-            "0-RTT is of TLS 1.3",
+            "0-RTT needs TLS 1.3",
         ),
     ] {
         let out = place.run(&[&fetch[..], flags, &CLIENT_TLS].concat());

@@ -460,7 +460,7 @@ fn conflicting_flags_are_rejected() {
         ),
         (
             &["--turns", "2", "--calls", "3"],
-            "`--calls`: 3 calls are no whole number of users with 2 each",
+            "`--calls`: 3 calls are not a multiple of the 2 calls of each user",
         ),
         (
             &["--turns", "2", "--cold"],

@@ -331,7 +331,7 @@ fn upstream_certificate_is_verified_as_configured() {
         let log = place.read("relay.log");
         let warned = "INSECURE: route r: the upstream's certificate is not checked";
         assert_eq!(log.contains(warned), insecure, "{log}");
-        assert_eq!(log.contains("and that is not pinned"), !passes, "{log}");
+        assert_eq!(log.contains("which is not pinned"), !passes, "{log}");
     }
 }
 

@@ -222,7 +222,7 @@ fn endless_handshake_fails_at_256_kib() {
         let error = handshake
             .take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
             .unwrap_err();
-        assert_eq!(error, general("the peer's handshake has no end"));
+        assert_eq!(error, general("the peer's handshake is too long"));
     }
 }
 

@@ -6,7 +6,7 @@ use super::{MAX_EMPTY, MAX_KEY_UPDATES, MAX_WARNINGS};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// `bad_record_mac` (RFC 8446 §5.2).
-    #[error("a record's tag does not fit: it was changed, or is out of order")]
+    #[error("a record's authentication tag does not match: it was changed, or is out of order")]
     BadTag,
     /// `record_overflow` (§5.2).
     #[error("a record of {0} bytes, more than TLS allows")]
@@ -21,7 +21,7 @@ pub enum RecordError {
     #[error("a record that holds nothing but padding")]
     OnlyPadding,
     /// A message or record type that is not allowed after the handshake (§4.6).
-    #[error("a message of type {0} that has no place after the handshake")]
+    #[error("a message of type {0} that is not allowed after the handshake")]
     Unexpected(u8),
     /// The message is empty, or longer than 65,535 bytes.
     #[error("an empty or oversized handshake message")]
@@ -36,7 +36,7 @@ pub enum RecordError {
     #[error("a key update that asks for {0}, which is neither 0 nor 1")]
     KeyUpdateValue(u8),
     /// Data follows the key update in its record, under the old key (§5.1).
-    #[error("a key update with more behind it in its record")]
+    #[error("a key update that is not the last message of its record")]
     KeyUpdateNotLast,
     /// Too many key updates, which cost CPU without carrying data.
     #[error("more than {MAX_KEY_UPDATES} key updates without data between them")]

@@ -32,7 +32,7 @@ pub(super) fn of_chain(
             let bits = short_rsa(issuer)?;
             let name = parse(issuer).ok()?.subject().to_string();
             Some(format!(
-                "its issuer \"{name}\" has an RSA key of {bits} bits, and {MIN_RSA_BITS} are the fewest that are taken"
+                "its issuer \"{name}\" has an RSA key of {bits} bits, and the minimum is {MIN_RSA_BITS}"
             ))
         }),
         _ => None,
@@ -43,7 +43,7 @@ pub(super) fn of_chain(
 pub(super) fn of_key(certificate: &CertificateDer<'_>) -> Option<String> {
     let bits = short_rsa(certificate)?;
     Some(format!(
-        "its RSA key has {bits} bits, and {MIN_RSA_BITS} are the fewest that are taken, with or without a check of the certificate: make a longer one"
+        "its RSA key has {bits} bits, and the minimum is {MIN_RSA_BITS}, with or without a check of the certificate: make a longer one"
     ))
 }
 
@@ -66,7 +66,7 @@ fn unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
     let name = parsed.subject();
     Some(match algorithm {
         "MD5" | "SHA-1" => format!(
-            "\"{name}\" is signed with {algorithm}, which can be forged and is not taken: sign it anew with SHA-256"
+            "\"{name}\" is signed with {algorithm}, which can be forged and is not accepted: sign it anew with SHA-256"
         ),
         _ => {
             format!("\"{name}\" is signed with {algorithm}, which is not supported: {USABLE_KEYS}")

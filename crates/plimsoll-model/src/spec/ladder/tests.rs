@@ -114,7 +114,10 @@ fn listed_rungs_override_server() {
         .collect();
     assert_eq!(seen, [("now", false), ("score --busy 5us", true)]);
     let wrong = rungs("rungs = [{ name = \"a\" }, { serve = [\"score\"] }]").unwrap_err();
-    assert!(wrong.to_string().contains("in a ladder without"), "{wrong}");
+    assert!(
+        wrong.to_string().contains("but the ladder has none"),
+        "{wrong}"
+    );
     for (table, expected) in [
         ("name = 1", "expected a string"),
         ("serve = \"score\"", "expected a sequence"),

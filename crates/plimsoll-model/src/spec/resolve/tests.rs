@@ -238,7 +238,7 @@ fn contradictory_load_settings_name_their_keys() {
         ("clients = 1\ncalls = 0", "`load.calls`: 0 calls"),
         (
             "clients = 1\ncalls = 1\narrivals = \"poisson\"",
-            "`load.arrivals`: arrivals belong to an open loop",
+            "`load.arrivals`: only for an open loop",
         ),
         (
             "rate = \"1/s\"\ncalls = 1\nthink = \"1s\"",
@@ -282,7 +282,7 @@ fn contradictory_load_settings_name_their_keys() {
         ),
         (
             "rate = \"1/s\"\ncalls = 1\nconnections = 2\nworkers = 3",
-            "`load.workers`: 3 workers, and connections for 2",
+            "`load.workers`: 3 workers, but connections for only 2",
         ),
         (
             "rate = \"1/s\"\ncalls = 1\nworkers = 0",
@@ -479,11 +479,11 @@ fn server_trust_settings_are_mutually_exclusive() {
     for (tls, words) in [
         (
             format!("ca = \"ca.crt\"\n{pin}"),
-            "`tls.pin`: a pinned certificate is held to no CA",
+            "`tls.pin`: a pinned certificate is not checked against a CA",
         ),
         (
             format!("insecure = true\n{pin}"),
-            "`tls.insecure`: with it no certificate is held to anything",
+            "`tls.insecure`: with it no certificate is checked",
         ),
         ("pin = []".to_owned(), "`tls.pin`: empty"),
         (

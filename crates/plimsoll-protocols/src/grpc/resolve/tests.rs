@@ -158,7 +158,7 @@ fn messages_and_metadata_resolve_or_are_rejected() {
         ),
         (
             "metadata = { x-id = \"{{message}}\" }",
-            "`call.grpc.metadata.x-id`: {{message}}: metadata go before",
+            "`call.grpc.metadata.x-id`: {{message}} has no value here: metadata are sent before",
         ),
         (
             "metadata = { x-id = \"é{{seq}}\" }",
@@ -174,7 +174,7 @@ fn messages_and_metadata_resolve_or_are_rejected() {
         ),
         (
             "metadata = { authorization = { env = \"BRACES\" } }",
-            "`call.grpc.metadata.authorization`: its braces hold no field",
+            "`call.grpc.metadata.authorization`: its braces contain no field",
         ),
         (
             "metadata = { user-agent = \"me\" }",

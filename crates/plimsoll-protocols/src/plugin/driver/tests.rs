@@ -159,7 +159,7 @@ fn foreign_bytes_close_connection_with_reason() {
         (
             b"x\x07\x01",
             Outcome::ProtocolError,
-            "the bytes are no frame",
+            "the bytes are not a frame",
         ),
         (
             b"x\x01\x01\0\0\0\x01\0\0\xff\xff\xff\xff",
@@ -199,7 +199,7 @@ fn invalid_requests_are_rejected_with_reason() {
         (Content::Hex("+1zz"), "two digits a byte"),
         (Content::Frame(b""), "0 bytes, and more are needed"),
         (Content::Frame(&hello[..9]), "9 bytes, and 11 are needed"),
-        (Content::Frame(b"hello"), "the bytes are no frame"),
+        (Content::Frame(b"hello"), "the bytes are not a frame"),
         (
             Content::Frame(b"x\x01\0\0\0\0\x01\0\0\0\0!"),
             "1 bytes follow",

@@ -54,7 +54,7 @@ pub(super) fn scalar(
     let is_real = matches!(form, Form::Float | Form::Double);
     if only.digits() > 0 && !is_real {
         return Err(format!(
-            "the template has decimal places, but the field is {name}"
+            "digits after the decimal point, and the field is {name}"
         ));
     }
     let fits_in_32 = high <= i64::from(u32::MAX);
